@@ -417,28 +417,31 @@ _SHOWN_PARTS = {
 
 def _check_runs(
     app: str,  # a registered app, or my_file:mine
-    folder: str,  # of the option --runs
+    folders: Sequence[str],  # of the option --runs
 ) -> None:
-    "Raise an error where a folder holds no run, or none with the part that an app shows; no weights are read."
+    "Raise an error where a folder holds no run, or none of them the part that an app shows; no weights are read."
     from complearn.core.config import RequestError
     from complearn.core.runs import RUN_DEFINITION, find
 
     if app == "runs":  # it shows whatever is there, and says so where nothing is
         return
-    runs = find(folder)
-    if not runs:
-        raise FileNotFoundError(f"--runs {folder} holds no run; {RUN_DEFINITION}")
+    runs = []
+    for folder in folders:
+        below = find(folder)
+        if not below:
+            raise FileNotFoundError(f"--runs {folder} holds no run; {RUN_DEFINITION}")
+        runs += below
     part, line = _SHOWN_PARTS.get(app, ("", ""))
     whole = [run for run in runs if not run.problem]
     if part and whole and not any((run.config.get("model") or {}).get(part) for run in whole):
         methods = ", ".join(dict.fromkeys(run.method for run in whole))
         what = part if part.endswith("s") else f"a {part}"
-        raise RequestError(f"open {app}: no run in {folder} has {what} ({methods}); train one: {line}")
+        raise RequestError(f"open {app}: no run in {', '.join(folders)} has {what} ({methods}); train one: {line}")
 
 
 def open_app(
     app: str,  # a registered app, or my_file:mine
-    options: Mapping[str, str | None],  # of `apps.serving`
+    options: Mapping[str, str | Sequence[str] | None],  # of `apps.serving`; a list: the option is repeated
 ) -> None:
     "Serve an app on this machine until it is interrupted; what is missing is said before anything is imported."
     from complearn.core.config import note_typed
@@ -447,15 +450,18 @@ def open_app(
 
     note_typed(app)
     check_declared("app", app)
-    for name, path in options.items():
-        if name != "view":
-            _check_path(f"--{name}", path)
-    if options.get("runs"):
-        _check_runs(app, options["runs"])
+    given = {name: [value] if isinstance(value, str) else list(value or ()) for name, value in options.items()}
+    for name, paths in given.items():
+        for path in paths:
+            if name != "view":
+                _check_path(f"--{name}", path)
+    if given.get("runs"):
+        _check_runs(app, given["runs"])
     need("voila", "lab")
+    print(f"{app}: starting its server; the address comes in a moment", flush=True)
     from complearn.apps.serving import main as serve
 
-    serve([app, *(word for name, path in options.items() if path for word in (f"--{name}", path))])
+    serve([app, *(word for name, paths in given.items() for path in paths if path for word in (f"--{name}", path))])
 
 
 @app.command(
@@ -470,7 +476,9 @@ def _open(
             metavar="APP", help="runs, codes, search, concepts, edits, stages, map, review, or my_file:mine"
         ),
     ] = "",
-    runs: Annotated[str | None, typer.Option(help="folder with runs below it")] = None,
+    runs: Annotated[
+        list[str] | None, typer.Option(help="folder with runs below it, or a run; give it twice to open both")
+    ] = None,
     gallery: Annotated[
         str | None,
         typer.Option(help="folder of pictures to search in, to place on a map, or to show under stages or codes"),
@@ -484,7 +492,7 @@ def _open(
     ] = None,
 ) -> None:
     options = {
-        "runs": runs or ("results" if name in ("", "runs") else None),
+        "runs": runs or (["results"] if name in ("", "runs") else None),
         "gallery": gallery,
         "captions": captions,
         "graph": graph,
@@ -492,7 +500,7 @@ def _open(
         "results": results,
         "view": view,
     }
-    if runs is None and options["runs"] and not Path(options["runs"]).is_dir():
+    if not runs and options["runs"] and not Path(options["runs"][0]).is_dir():
         raise FileNotFoundError(
             f"results is not a folder in {Path.cwd()}; name the one with your runs: complearn open --runs FOLDER"
         )

@@ -777,6 +777,8 @@ def test_a_number_says_what_it_means_to_the_pointer_and_to_the_keyboard(folder, 
     terms = dict(page.evaluate(EXPLAINED))
     for word in ("in effective use", "dead", "median", "fires on", "rank", "weight", "share", "lift"):
         assert any(word in term and len(meaning) > 20 for term, meaning in terms.items()), word
+    told = [meaning for meaning in terms.values() if "held out of its training" in meaning]
+    assert any("--gallery" in meaning for meaning in told), "which pictures are shown, and how to see others"
     term = page.locator(".cl-term", has_text="in effective use")
     assert page.evaluate(SHOWN) == []
     term.hover()

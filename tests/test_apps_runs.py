@@ -37,6 +37,7 @@ from complearn.apps.addresses import read_address
 from complearn.apps.codes.controller import codes
 from complearn.apps.codes.messages import CodesAddress
 from complearn.apps.edits.messages import EditsAddress
+from complearn.apps.map.messages import MapAddress
 from complearn.apps.runs.answers import number_of_questions
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
@@ -615,8 +616,28 @@ def opened_at(command):
     words = shlex.split(command)
     assert words[:2] == ["complearn", "open"]
     options = dict(zip(words[3::2], words[4::2]))
-    address = {"search": SearchAddress, "edits": EditsAddress, "codes": CodesAddress}[words[2]]
+    addresses = {"search": SearchAddress, "edits": EditsAddress, "codes": CodesAddress, "map": MapAddress}
+    address = addresses[words[2]]
+    options["--runs"] = [value for name, value in zip(words[3::2], words[4::2]) if name == "--runs"]
     return words[2], options, read_address(address, options["--view"])
+
+
+def test_two_runs_have_lines_that_open_both(folder):
+    page = RunsController(folder)
+    page.look()
+    names = ["study/runs/clip-s0", "study/runs/negclip-s1"]
+    asked(page, "pick_these", names=names[:1])
+    assert asked(page, "show_panel", panel="about")["about"]["both"] == []
+    about = asked(page, "pick_these", names=names)["about"]
+    places = [str(folder / name) for name in names]
+    judged, *opened = [shlex.split(line) for line in about["both"]]
+    assert judged == ["complearn", "judge", *places]
+    assert [words[2] for words in opened] == ["search", "map"], "codes need a codebook in both"
+    for words in opened:
+        assert [words[k + 1] for k, word in enumerate(words) if word == "--runs"] == places
+    assert read_address(MapAddress, opened[1][-1]).models == ("clip-s0", "negclip-s1")
+    asked(page, "pick_these", names=[*names, "study/runs/clip-s1"])
+    assert asked(page, "show_panel", panel="about")["about"]["both"] == [], "no line takes three"
 
 
 @pytest.mark.slow
@@ -636,10 +657,14 @@ def test_an_answer_leads_on_to_the_other_apps(trained_pair):
     choice = page.wins[page._asked_of(page.selected)][shown["chosen"]].choices[item["split"], item["id"]]
     found = {line["title"]: opened_at(line["command"]) for line in onward["lines"]}
     assert list(found) == [
-        f"{what} the {which} caption" for what in ("Search with", "Edits of") for which in ("right", "wrong")
+        *[f"{what} the {which} caption" for what in ("Search with", "Edits of") for which in ("right", "wrong")],
+        "Both runs as maps",
     ]
+    app, options, view = found.pop("Both runs as maps")
+    assert app == "map" and view.models == (wrong, item["winner"])
     for title, (app, options, view) in found.items():
-        assert options["--runs"] == str(trained_pair / wrong) and app == title.split()[0].lower()
+        names = [wrong, item["winner"]] if app == "search" else [wrong]  # the one that is wrong is opened first
+        assert options["--runs"] == [str(trained_pair / name) for name in names] and app == title.split()[0].lower()
         assert view.text == choice.captions[0 if "right" in title else 1]
     assert "only one run is right in none" in refusal(page, "go_on", **place | {"winner": wrong})
 
@@ -664,7 +689,7 @@ def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
     pictures = list(dict.fromkeys(pair.image_id for pair in read_photos(album)))
     assert pictures[view.picture] == choice.image_ids[0]
     _, options, view = opened_at(lines["Codes of the picture"])
-    app = codes(options["--runs"], gallery=options["--gallery"], view=options["--view"])
+    app = codes(options["--runs"][0], gallery=options["--gallery"], view=options["--view"])
     assert app.view["tab"] == "image" and app.controller.address().image == view.image
     assert app.controller.panel(0).store.about["image_ids"][view.image] == choice.image_ids[0]
     assert opened_at(lines["Codes of the right caption"])[2].tab == "surgery"
@@ -672,7 +697,7 @@ def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
     onward = asked(page, "go_on", split=coded["split"], id=coded["id"], winner="codebook_clip")["onward"]
     lines = {line["title"]: line["command"] for line in onward["lines"]}
     _, options, _ = opened_at(lines["Codes of the right caption in codebook_clip-s0"])
-    assert options["--runs"].endswith("codebook_clip-s0"), "the other run has no codebook"
+    assert [Path(place).name for place in options["--runs"]] == ["codebook_clip-s0"], "the other run has no codebook"
 
 
 @pytest.mark.slow

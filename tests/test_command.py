@@ -341,13 +341,14 @@ def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
     assert called[2][:2] == ["papermill", str(notebook)] and called[2][6:8] == ["preset", "demo"]
 
 
-def test_open_alone_shows_the_page_of_all_runs(tmp_path, monkeypatch):
+def test_open_alone_shows_the_page_of_all_runs(tmp_path, monkeypatch, capsys):
     given = []
     monkeypatch.setattr("complearn.apps.serving.main", given.append)
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
     assert command.main(["open"]) == 0 and command.main(["open", "runs"]) == 0
     assert command.main(["open", "--runs", str(tmp_path)]) == 0, "also where no run is yet"
+    assert capsys.readouterr().out.count("runs: starting its server") == 3, "said before the server answers"
     assert given == [["runs", "--runs", "results"], ["runs", "--runs", "results"], ["runs", "--runs", str(tmp_path)]]
 
 
@@ -358,6 +359,8 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     assert given == [["search", "--runs", str(trained), "--gallery", str(album)]]
     assert command.main(["open", "search", "--runs", str(trained), "--view", "text=a red cup"]) == 0
     assert given.pop() == ["search", "--runs", str(trained), "--view", "text=a red cup"]
+    both = ["--runs", str(trained), "--runs", str(trained.parent)]
+    assert command.main(["open", "map", *both]) == 0 and given.pop() == ["map", *both]
     assert command.main(["review", str(album / "captions.csv")]) == 0
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
 

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
@@ -293,14 +293,16 @@ OPTIONS = {  # parameters of apps -> what they name
 
 def _app_settings(
     app: str,  # a name of `APPS`
-    options: Mapping[str, str | None],  # of the command line
-) -> dict[str, str]:  # the app's arguments
+    options: Mapping[str, str | Sequence[str] | None],  # of the command line; a list: the option was repeated
+) -> dict[str, str | list[str]]:  # the app's arguments
     """An app's arguments; raise RequestError if an option is not the app's, is missing, or names nothing that is there,
     BadData for a table without captions."""
     parameters = signature(APPS[app]).parameters
     settings = {}
     for name, meaning in OPTIONS.items():
         path = options[name]
+        if isinstance(path, list) and len(path) == 1:
+            path = path[0]
         kind = "folder" if meaning.startswith("folder") else "file"
         if not path:
             if name in parameters and parameters[name].default is Parameter.empty:
@@ -312,6 +314,13 @@ def _app_settings(
             *others, last = sorted(apps)
             named = f"{', '.join(others)} and {last}" if others else last
             raise RequestError(f"--{name} belongs to {named}; leave it out for {app}")
+        if isinstance(path, list):
+            if "Sequence" not in str(parameters[name].annotation):
+                raise RequestError(f"{app} shows one {kind}, and --{name} is given {len(path)} times; give it once")
+            for one in path:
+                _app_settings(app, {**options, name: one})  # says what is wrong with it
+            settings[name] = [str(Path(one).resolve()) for one in path]
+            continue
         if name == "captions" and Path(path).is_dir() and (source := photo_reader(Path(path).resolve())) is not None:
             path = json.dumps(source)  # a folder of photos
         is_reader = name == "captions" and path.lstrip().startswith("{")
@@ -344,7 +353,8 @@ def main(
         "captions": ", or a folder of photos with captions; or a reader and its arguments, '{name: coco, args: {...}}'"
     }
     for name, meaning in OPTIONS.items():
-        parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""))
+        how = {"action": "append"} if name == "runs" else {}  # several runs can be opened together
+        parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""), **how)
     parser.add_argument("--view", default="", help="what to show first: what follows # in the address of a page")
     options = parser.parse_args(words)
     note_typed(vars(options))

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ...analysis.runs.inventory import Entry, metric_title, split_title
-from .messages import RunsView, question_counts, questions_text
+from .messages import RunsView, question_counts, questions_text, run_parts
 from ..widgets import Message
 from ...core.config import RequestError
 from ...core.files import BadData, plain
@@ -160,40 +160,39 @@ _OF_CODES = 2000  # pictures that the app codes reads, the default of its `n`
 def _command(
     app: str,
     view: Mapping[str, Any],  # by the keys of the app's address
-    **options: str,  # of `complearn open`; those that are empty are left out
+    **options: str | Sequence[str],  # of `complearn open`; those that are empty are left out, of several each is named
 ) -> str:
     "The line for a terminal that opens an app at a place."
     words = ["complearn", "open", app]
-    words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
-    return shlex.join([*words, "--view", urlencode(view, safe="/:,*")] if view else words)
-
-
-def _parts_of(
-    run: Run,
-) -> dict[str, Any]:  # such as its codebook, by name
-    "The parts of a run's model, and the arguments of its method."
-    return {**(run.config.get("model") or {}), **((run.config.get("method") or {}).get("args") or {})}
+    for name, value in options.items():
+        values = [value] if isinstance(value, str) else value
+        words += [word for one in values if one for word in (f"--{name}", one)]
+    return shlex.join([*words, "--view", urlencode(view, doseq=True, safe="/:,*")] if view else words)
 
 
 def onward_lines(
     run: Run,  # that is asked about the item
     choice: Any,  # a `data.benchmarks.items.Choice`
-    other: Run | None = None,  # whose codes are named where the run has no codebook
+    other: Run | None = None,  # that is opened with it; its codes are named where the run has no codebook
 ) -> list[dict[str, str]]:  # title, command
     "What opens the captions and the picture of a question in other apps: lines for a terminal."
     from complearn.data.readers.photo_folders import read_photos  # with readers: only where somebody asks
     from complearn.data.readers.registry import read_gallery
 
     place = str(run.path)
+    places = [place] if other is None else [place, str(other.path)]
+    both_coded = other is not None and all(run_parts(one).get("codebook") for one in (run, other))
+    are_apart = both_coded and run.path.name != other.path.name  # a view tells them apart by their names
+    second = {"second_model": other.path.name} if are_apart else {}
     folder = _photo_folder(run)
-    coded = next((one for one in (run, other) if one is not None and _parts_of(one).get("codebook")), None)
+    coded = next((one for one in (run, other) if one is not None and run_parts(one).get("codebook")), None)
     whose = "" if coded in (None, run) else f" in {coded.path.name}"
     is_text = choice.form == "text"
     names = ("right caption", "wrong caption") if is_text else ("first caption", "second caption")
     captions = (choice.captions[0], *choice.captions[choice.right if is_text else 1 :][:1])
     lines = []
     for name, caption in zip(names, captions):
-        command = _command("search", {"text": caption}, runs=place, gallery=folder)
+        command = _command("search", {"text": caption}, runs=places, gallery=folder)
         lines.append({"title": f"Search with the {name}", "command": command})
     image = choice.images[0]
     image_id = choice.image_ids[0] if choice.image_ids else ""
@@ -205,7 +204,7 @@ def onward_lines(
         except (BadData, RequestError, OSError):
             number = code = None
     if number is not None:
-        command = _command("search", {"picture": number}, runs=place, gallery=folder)
+        command = _command("search", {"picture": number}, runs=places, gallery=folder)
         lines.append({"title": "Search with the picture", "command": command})
     if code is not None and code < _OF_CODES:
         view = {"tab": "image", "image": code}
@@ -213,11 +212,17 @@ def onward_lines(
         lines.append({"title": f"Codes of the picture{whose}", "command": command})
     if coded is not None:
         for name, caption in zip(names, captions):
-            command = _command("codes", {"tab": "surgery", "text": caption}, runs=str(coded.path))
+            view = {"tab": "surgery", "text": caption}
+            if second:
+                view |= {"model": run.path.name} | second | {"second_text": caption}
+            command = _command("codes", view, runs=places if second else str(coded.path))
             lines.append({"title": f"Codes of the {name}{whose}", "command": command})
     for name, caption in zip(names, captions):
         lines.append({"title": f"Edits of the {name}", "command": _command("edits", {"text": caption}, runs=place)})
-    if _parts_of(run).get("stages"):
+    if other is not None and run.path.name != other.path.name:
+        view = {"models": (run.path.name, other.path.name)}
+        lines.append({"title": "Both runs as maps", "command": _command("map", view, runs=places, gallery=folder)})
+    if run_parts(run).get("stages"):
         lines.append({"title": "Stages", "command": _command("stages", {}, runs=place, gallery=folder)})
     return lines
 
@@ -238,7 +243,8 @@ def onward_message(
     choice = wins.choices[split, id]
     found = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
     text = (
-        f"Each line opens {wins.names[wrong]}, which is wrong here; for {winner} write {entries[1 - wrong].path} in it."
+        f"Each line opens {wins.names[wrong]}, which is wrong here; where it names both runs, {winner} is there too, "
+        f"under Model. In the other lines write {entries[1 - wrong].path} for {winner}."
     )
     if not any(line["title"] == "Search with the picture" for line in found):
         text += " The picture was drawn for this question, or its folder is gone: its captions alone can be opened."

@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['Panel', 'Column', 'Group', 'RunsView', 'shown_entries', 'table_message', 'curves_message', 'questions_text',
-           'question_counts', 'scores_message', 'difference_message', 'about_message', 'selection_table', 'code_text',
-           'comparison_notebook']
+           'question_counts', 'scores_message', 'difference_message', 'run_parts', 'about_message', 'selection_table',
+           'code_text', 'comparison_notebook']
 
 # %% ../../../nbs/apps/runs/messages.ipynb #2ef960ec
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 import pandas as pd
 
@@ -454,7 +456,7 @@ def difference_message(
 
 
 _OPENING = {  # kind -> what can be done with it
-    "run": ("complearn judge {path}", "complearn open search --runs {path} --gallery photos/"),
+    "run": ("complearn judge {path}", "complearn open search --runs {path}"),
     "study": ("complearn report {path}",),
     "model": ("complearn judge {path} --pairs photos/", "complearn train negclip photos/ --start {path}"),
     "concept graph": ("complearn open concepts --graph {path}",),
@@ -470,13 +472,40 @@ _SHOWN_BY = {
 }
 
 
+def _pair_commands(
+    first: Entry,  # a run that is whole
+    second: Entry,  # another
+) -> list[str]:
+    "What opens or judges two runs together."
+    places = shlex.quote(str(first.path)), shlex.quote(str(second.path))
+    both = " ".join(f"--runs {place}" for place in places)
+    commands = [f"complearn judge {' '.join(places)}", f"complearn open search {both}"]
+    names = first.path.name, second.path.name
+    has_codes = all("codebook" in run_parts(Run(entry.path)) for entry in (first, second))
+    if names[0] == names[1]:  # a view could not tell them apart
+        return [*commands, f"complearn open map {both}", *[f"complearn open codes {both}"] * has_codes]
+    view = urlencode({"models": names}, doseq=True)
+    commands.append(f"complearn open map {both} --view {shlex.quote(view)}")
+    if has_codes:
+        view = urlencode({"model": names[0], "second_model": names[1]})
+        commands.append(f"complearn open codes {both} --view {shlex.quote(view)}")
+    return commands
+
+
+def run_parts(
+    run: Run,
+) -> dict[str, Any]:  # such as its codebook, by name; those that it does not have are left out
+    "Return the parts of a run's model, and the arguments of its method."
+    parts = {**(run.config.get("model") or {}), **((run.config.get("method") or {}).get("args") or {})}
+    return {name: part for name, part in parts.items() if part}
+
+
 def _run_facts(
     entry: Entry,  # a run that is whole
 ) -> tuple[list[list[str]], list[str]]:  # facts, and commands
     "What else there is to know of a run and to do with it: apps that show its parts, and the weights of its phases."
-    config = Run(entry.path).config
-    parts = {**(config.get("model") or {}), **((config.get("method") or {}).get("args") or {})}
-    commands = [line for part, line in _SHOWN_BY.items() if parts.get(part)]
+    parts = run_parts(Run(entry.path))
+    commands = [line for part, line in _SHOWN_BY.items() if part in parts]
     phases = Run(entry.path).phase_names()[:-1]
     if not phases:
         return [], commands
@@ -489,6 +518,7 @@ def about_message(
 ) -> Message:
     "What there is to know of the first one that is selected, what can be done with it, and a person's notes."
     content = {"type": "about", "name": "", "facts": [], "commands": [], "tags": "", "note": "", "count": len(entries)}
+    content["both"] = []  # lines for two runs together
     if not entries:
         return content | {"text": "Select a line of the table to see its facts and your notes here."}, []
     entry = entries[-1]
@@ -504,7 +534,9 @@ def about_message(
         more, further = _run_facts(entry)
         facts += more
         commands += further
-    commands = [line.format(path=entry.path) for line in commands]
+    commands = [line.format(path=shlex.quote(str(entry.path))) for line in commands]
+    if len(entries) == 2 and all(one.kind == "run" and one.state != DAMAGED for one in entries):
+        content["both"] = _pair_commands(*entries)
     content |= {"name": entry.name, "facts": facts, "commands": commands, "text": ""}
     return content | {"tags": " ".join(note.tags), "note": note.text}, []
 

@@ -507,6 +507,8 @@ const MEANINGS = {
   effective:
     "As many codes as would be in use if all were used equally: the exponential of the entropy of the codes' shares of all weight. Equal use of all codes gives their number, one code alone gives 1.",
   dead: "Codes that fire on none of these images.",
+  images:
+    "Of a run, the pictures that were held out of its training are shown, or those of its training where none were held out. Others are shown by complearn open codes --runs FOLDER --gallery photos/, or by pairs= in Python.",
   support: "Half of the images are made of this many codes or fewer.",
   fires: "A code fires on an image if it has a weight above 0 there.",
   rank: "Codes sorted by the number of images on which they fire, and of equals by their weight; rank 1 fires on the most images.",
@@ -797,8 +799,9 @@ class Panel {
       [`${count(Math.round(effective))} in effective use`, MEANINGS.effective],
       [`${count(dead)} dead`, MEANINGS.dead],
       [`median ${count(support)} codes`, MEANINGS.support],
+      [`${count(images)} images`, MEANINGS.images],
     ].map(part => explained(...part));
-    fill(this.summary, parts[0], ", ", parts[1], ", ", parts[2], ` · ${count(images)} images, `, parts[3], " each");
+    fill(this.summary, parts[0], ", ", parts[1], ", ", parts[2], " · ", parts[4], ", ", parts[3], " each");
     this.map.setPositions(numbers(Float32Array, buffers[0]), numbers(Float32Array, buffers[1]));
     const methods = ["pca", "umap"].map(method =>
       toggle(method.toUpperCase(), content.map === method, () => this.send({ action: "draw_map", method })),

@@ -292,7 +292,10 @@ function render({ model, el }) {
   const app = new LinkedMaps(model, el);
   const disconnect = connect(app, model, {});
   const watcher = new MutationObserver(() => app.follow());
-  const sizer = new ResizeObserver(() => app.fit());
+  const sizer = new ResizeObserver(() => {
+    app.follow(); // the styles of a page that has just opened may come after the first request
+    app.fit();
+  });
   sizer.observe(app.maps);
   for (const node of [document.documentElement, document.body]) watcher.observe(node, { attributes: true });
   return () => {

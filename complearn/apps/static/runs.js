@@ -565,7 +565,7 @@ class Runs {
     const table = h("table", { class: "cl-plain" }, h("thead", {}, head), h("tbody", {}, lines));
     fill(this.content, h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "difference" }, table));
   }
-  showAbout({ name, facts, commands, tags, note, count: selected, text }) {
+  showAbout({ name, facts, commands, both, tags, note, count: selected, text }) {
     if (!name) return fill(this.content, h("p", { class: "cl-muted" }, text));
     const writing = this.content.contains(document.activeElement) && this.content.dataset.name === name;
     if (writing && ["tags", "note"].includes(document.activeElement.dataset.key)) return; // nobody types over the writer
@@ -589,7 +589,9 @@ class Runs {
           many,
           h("label", {}, h("span", { class: "cl-label" }, "Tags, with spaces between them"), tagged),
           h("label", {}, h("span", { class: "cl-label" }, "Note"), written),
-          commands.length ? h("span", { class: "cl-label" }, "What you can do with it") : null,
+          both.length ? h("span", { class: "cl-label" }, "What you can do with both runs") : null,
+          both.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
+          commands.length ? h("span", { class: "cl-label" }, both.length ? `What you can do with ${name}` : "What you can do with it") : null,
           commands.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
         ),
       ),
