@@ -366,7 +366,6 @@ def main(
     if allowed_modules(page):  # its file is found where this process found it
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave through the context that ends the server
-    print(f"{options.app}: starting the server, which takes some seconds", file=sys.stderr, flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="complearn-") as folder,
         serving(_app_notebook(options.app, folder), env=env, ahead=True) as address,

@@ -591,7 +591,9 @@ class Runs {
           h("label", {}, h("span", { class: "cl-label" }, "Note"), written),
           both.length ? h("span", { class: "cl-label" }, "What you can do with both runs") : null,
           both.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
-          commands.length ? h("span", { class: "cl-label" }, both.length ? `What you can do with ${name}` : "What you can do with it") : null,
+          commands.length
+            ? h("span", { class: "cl-label" }, both.length ? `What you can do with ${name}` : "What you can do with it")
+            : null,
           commands.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
         ),
       ),
