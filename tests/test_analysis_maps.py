@@ -12,7 +12,7 @@ import training_runs
 
 from complearn.analysis.codes.store import code_store
 from complearn.analysis.maps.planes import plane, principal_plane
-from complearn.analysis.maps.points import _named_clusters, map_points, read_points
+from complearn.analysis.maps.points import _named_clusters, _said_of, map_points, read_points
 from complearn.analysis.stages.stability import stage_groups
 from complearn.core.config import RequestError
 from complearn.data.pairs import Pair
@@ -127,6 +127,12 @@ def test_a_cluster_is_named_by_what_is_frequent_in_it_and_rarer_elsewhere():
     assert _named_clusters(np.zeros(3, int), [["sun"], ["moon"], []], often=0.0) == ["1: mixed"] * 3
     assert _named_clusters(np.array([0, 1]), [["sun"], []]) == ["1: sun", "2: no words"]
     assert _named_clusters(np.array([0, 1]), [[], []]) == ["cluster 1", "cluster 2"], "pictures alone"
+
+
+def test_words_that_stand_with_anything_name_no_cluster():
+    texts = ("A girl in white with a dog", "A car above it")
+    pairs = [Pair(None, text, str(k), str(k)) for k, text in enumerate(texts)]
+    assert _said_of(pairs, {"colour": ["white", "red"]}) == [["white", "girl", "dog"], ["red", "car", "above"]]
 
 
 def test_clusters_are_named_by_captions_where_no_attribute_is_known(snapshot):

@@ -64,6 +64,7 @@ def _image_name(
 
 _NAMES = 3  # words in the name of a cluster
 _BARE = ("true", "false", "yes", "no", "none", "nan")  # values that say nothing without their column
+_THIN = frozenset("in on at to with off by for from other".split())  # they stand with anything, unlike "above"
 _OFTEN = 0.2  # share of a cluster's points that have a word of its name
 
 
@@ -98,7 +99,10 @@ def _said_of(
         return value if value.lower() not in _BARE and any(map(str.isalpha, value)) else f"{column} {value}"
 
     columns = [[named(column, value) for value in values] for column, values in attributes.items()]
-    texts = [[word for word in normalize_caption(pair.caption or "").split() if is_plain(word)] for pair in pairs]
+    texts = [
+        [word for word in normalize_caption(pair.caption or "").split() if is_plain(word) and word not in _THIN]
+        for pair in pairs
+    ]
     return [list(dict.fromkeys([*(values[k] for values in columns), *text])) for k, text in enumerate(texts)]
 
 

@@ -244,7 +244,8 @@ def onward_message(
     found = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
     text = (
         f"Each line opens {wins.names[wrong]}, which is wrong here; where it names both runs, {winner} is there too, "
-        f"under Model. In the other lines write {entries[1 - wrong].path} for {winner}."
+        f"under Model. To open {winner} by another line, write {entries[1 - wrong].path} in place of "
+        f"{entries[wrong].path}."
     )
     if not any(line["title"] == "Search with the picture" for line in found):
         text += " The picture was drawn for this question, or its folder is gone: its captions alone can be opened."
