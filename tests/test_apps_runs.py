@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
