@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+from complearn.core.checksums import SEAL, document_sum
 from complearn.core.files import BadData
 from complearn.core.own_files import ForeignFile
 from complearn.core.results import COLUMNS, Result, code_version, row, rows_table, versions
@@ -56,7 +57,7 @@ def test_a_file_without_the_columns_that_came_later_is_read(tmp_path):
     path = Result({}, [row(**ROW, groups=30)]).write(tmp_path)
     assert Result.read(path).rows[0]["groups"] == 30
     stored = json.loads(path.read_text())
-    del stored["rows"][0]["groups"]
+    del stored["rows"][0]["groups"], stored["sha256"]  # as older versions wrote it
     path.write_text(json.dumps(stored))
     assert Result.read(path).rows == [row(**ROW)]
 
@@ -74,7 +75,9 @@ def test_another_schema_and_a_missing_file_say_what_to_do(tmp_path):
         Result.read(tmp_path)
     Result({}, []).write(tmp_path)
     stored = json.loads((tmp_path / "results.json").read_text())
-    (tmp_path / "results.json").write_text(json.dumps({**stored, "schema": 99}))
+    (tmp_path / "results.json").write_text(
+        json.dumps({**stored, SEAL: document_sum({**stored, "schema": 99}), "schema": 99})
+    )
     with pytest.raises(ValueError, match="has schema 99, and this version reads schema 1"):
         Result.read(tmp_path)
     (tmp_path / "results.json").write_text("[]")
@@ -124,7 +127,7 @@ def test_older_curves_are_deleted_after_the_new_result_stands_and_nothing_else_i
     stored = json.loads(path.read_text())
     (tmp_path / "thesis.tex").write_text("thesis")
     stored["files"]["curves"]["steps"]["file"] = "thesis.tex"
-    path.write_text(json.dumps(stored))
+    path.write_text(json.dumps({**stored, SEAL: document_sum(stored)}))
     Result({}, []).write(path)
     assert (tmp_path / "thesis.tex").exists() and mine.exists()
 
@@ -145,7 +148,7 @@ def test_damaged_missing_and_foreign_curves_are_named(tmp_path):
         Result.read(path)
     stored = json.loads(path.read_text())
     stored["files"]["curves"]["steps"]["file"] = "../steps.parquet"
-    path.write_text(json.dumps(stored))
+    path.write_text(json.dumps({**stored, SEAL: document_sum(stored)}))
     with pytest.raises(ForeignFile, match="leads out of"):
         Result.read(path)
 

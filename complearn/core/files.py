@@ -6,7 +6,7 @@
 __all__ = ['FILE_KINDS', 'JSON_DECODER', 'REFUSALS', 'CAPTION_TABLES', 'IMAGE_COLUMNS', 'CAPTION_COLUMNS', 'BadData',
            'describe_fault', 'parsing', 'refuse_devices', 'reading', 'read_text', 'parse_json', 'plain', 'write_errors',
            'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder', 'remove_folder',
-           'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir', 'write_cache']
+           'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
 import dataclasses
@@ -18,7 +18,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -480,28 +479,6 @@ def cache_dir(
     usual = {"darwin": Path.home() / "Library" / "Caches", "win32": Path.home() / "AppData" / "Local"}
     home = usual.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
     folder = Path(os.environ.get("COMPLEARN_CACHE") or home / "complearn").expanduser().absolute().joinpath(*parts)
-    with suppress(OSError):  # whoever writes there says so, see `write_cache`
+    with suppress(OSError):  # whoever writes there says so, see `caches.write_cache`
         folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-_UNWRITTEN = set()  # folders of which it has been said that they cannot be written
-
-
-def write_cache(
-    path: str | Path,  # a file in the folder for caches
-    content: Callable[[Any], Any] | bytes,  # as for `write_bytes_atomic`
-) -> None:
-    """Write a file that can be computed again, all or nothing; where it cannot be written, a warning says so once for
-    each folder, and the work goes on."""
-    try:
-        write_bytes_atomic(path, content)
-    except OSError as error:
-        folder = Path(path).parent
-        if folder not in _UNWRITTEN:
-            _UNWRITTEN.add(folder)
-            remedy = "make room, or name another folder by COMPLEARN_CACHE"
-            warnings.warn(
-                f"nothing is kept in {folder} ({error.strerror or error}), so it is made again each time; {remedy}",
-                stacklevel=2,
-            )

@@ -24,6 +24,7 @@ import pandas as pd
 import pyarrow.parquet as parquet
 
 import complearn
+from .checksums import SEAL, document_sum, read_document
 from .files import BadData, plain, read_json, write_bytes_atomic
 from .own_files import open_own, own_path
 
@@ -174,7 +175,7 @@ class Result:
             raise FileNotFoundError(
                 f"{path} does not exist; an experiment writes it when it ends: run it with this out_dir, and it resumes"
             )
-        values = read_json(path)
+        values = read_document(path)
         if not isinstance(values, dict) or values.get("schema") != SCHEMA:
             schema = values.get("schema") if isinstance(values, dict) else None
             remedy = "run the experiment again, or read it with the version that wrote it"
@@ -193,9 +194,12 @@ def _json_lines(
     rows: Iterable[Mapping[str, Any]],
 ) -> bytes:
     "A results file, with one line for each row."
-    head = json.dumps(plain({**parts, "rows": []}), indent=1, ensure_ascii=False, allow_nan=False)
+    parts = plain(parts)
+    rows = plain(list(rows))
+    parts = {**parts, SEAL: document_sum({**parts, "rows": rows})}
+    head = json.dumps({**parts, "rows": []}, indent=1, ensure_ascii=False, allow_nan=False)
     head = head.removesuffix("[]\n}")
-    lines = ",\n".join(f"  {json.dumps(plain(line), ensure_ascii=False, allow_nan=False)}" for line in rows)
+    lines = ",\n".join(f"  {json.dumps(line, ensure_ascii=False, allow_nan=False)}" for line in rows)
     return f"{head}[\n{lines}\n ]\n}}\n".encode()
 
 

@@ -7,7 +7,6 @@ __all__ = ['LARGE', 'RowImages', 'RowImage', 'PairTable', 'with_folders', 'with_
            'read_stored']
 
 # %% ../../nbs/data/pair_table.ipynb #pt217bc9
-import fcntl
 import hashlib
 import itertools
 import json
@@ -18,7 +17,7 @@ import warnings
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -33,6 +32,7 @@ from jaxtyping import Int64
 import complearn
 from ..core.files import BadData, cache_dir, parsing, plain, read_json, write_bytes_atomic
 from ..core.hashes import file_hash, file_state, is_settled
+from ..core.locks import Held, hold
 from ..core.own_files import Inside, open_own, own_path
 from .images import BrokenImage, FileSlice
 from .loading import NameDigest, content_fingerprint
@@ -628,12 +628,13 @@ def _make_room(
 @contextmanager
 def _writer_lock(path: Path) -> Iterator[None]:
     "Hold the lock of a table that is about to be written; say so where another process writes it, and wait."
-    with open_own(path.parent, path.with_suffix(".lock").name, "a") as file:
+    lock = path.with_suffix(".lock").name
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            stack.enter_context(hold(path.parent, lock))
+        except Held:
             print(f"another process writes the table of these pairs ({path}); waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.enter_context(hold(path.parent, lock, wait=True))
         yield
 
 

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['architecture_text', 'weights_fingerprint', 'scorer_fingerprint', 'item_key', 'distinct', 'image_signature',
-           'feature_key', 'cached_tensors', 'open_store']
+           'feature_key', 'write_tensors', 'read_tensors', 'cached_tensors', 'open_store']
 
 # %% ../../nbs/models/features.ipynb #n003
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ..core.files import plain, read_json, write_cache
+from ..core.caches import used, write_cache
+from ..core.checksums import verify_listed
+from ..core.files import BadData, plain, read_json
 from ..core.hashes import file_hash, hash_files
 from ..core.own_files import check_own
 from ..data.images import image_hash
@@ -142,16 +145,54 @@ def feature_key(
     return digest.hexdigest()
 
 # %% ../../nbs/models/features.ipynb #n021
+def _tensors_sum(tensors: Mapping[str, Tensor]) -> str:
+    "A hash of tensors with their names."
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def write_tensors(
+    path: Path,  # in the folder for caches
+    tensors: Mapping[str, Tensor],
+) -> None:
+    "Write tensors as safetensors, with a hash of them in the metadata."
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_cache(path, save(tensors, {"hash": _tensors_sum(tensors)}))
+
+
+def read_tensors(
+    path: Path,  # from `write_tensors`
+) -> dict[str, Tensor] | None:  # on the CPU; None: there is none, or one that is damaged, of which a warning tells
+    "Read tensors that were kept."
+    try:
+        # a mapped file would stay open, and systems allow only so many
+        content = path.read_bytes()
+        used(path)
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        expected = header.get("__metadata__", {}).get("hash")
+        if expected is None or expected == _tensors_sum(tensors):
+            return None if expected is None else tensors  # an older version wrote none
+    except OSError:  # there is none, or it cannot be opened
+        return None
+    except (ValueError, SafetensorError):
+        pass
+    warnings.warn(f"{path} is damaged, and is made again", stacklevel=3)
+    return None
+
+
 def cached_tensors(
     path: Path,  # a safetensors file, which may be missing
     make: Callable[[], dict[str, Tensor]],  # makes the tensors, by name, where the file cannot be read
 ) -> dict[str, Tensor]:  # on the CPU where they were read
     "Tensors from a file, or made and written to it."
-    try:
-        return load_file(path)
-    except (FileNotFoundError, SafetensorError):
-        tensors = make()
-    write_cache(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    if (read := read_tensors(path)) is not None:
+        return read
+    tensors = make()
+    write_tensors(path, tensors)
     return tensors
 
 # %% ../../nbs/models/features.ipynb #n024
@@ -161,7 +202,7 @@ def open_store(
     kind: str,  # what the folder holds, with its article: "a code store"
     remedy: str,  # how to make one
 ) -> dict:  # its about.json
-    """Read the about.json of a folder of features; raise FileNotFoundError or ValueError if this version cannot read
+    """Read the about.json of a folder of features; raise FileNotFoundError or BadData if this version cannot read
     the folder."""
     about = Path(folder) / "about.json"
     if Path(folder).is_dir():
@@ -171,7 +212,8 @@ def open_store(
     content = read_json(about)
     if content.get("format") != format:
         version = content.get("format")
-        raise ValueError(
+        raise BadData(
             f"{folder} is {kind} of format {version}, this version reads {format}; delete it, and it is made again"
         )
+    verify_listed(folder, "delete the folder, and it is made again")
     return content

@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -25,9 +26,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
+from ..core.caches import used, write_cache
+from ..core.checksums import SEAL, document_sum, read_document
 from ..core.config import RequestError
 from ..core.extras import need
-from ..core.files import BadData, cache_dir, parse_json, parsing, read_json, write_cache
+from ..core.files import BadData, cache_dir, parse_json, parsing
 from ..core.plugins import Registry
 from ..core.seeds import torch_generator
 from ..language.edits.base import OPERATORS, Edit
@@ -170,6 +173,21 @@ def _retry_after(
         return 0.0
 
 
+def _kept_answer(
+    file: Path,  # in the cache
+) -> str:  # empty: there is none, or one that is damaged, of which a warning tells
+    "An answer that was kept."
+    if not file.exists():
+        return ""
+    try:
+        answer = str(read_document(file)["answer"])
+    except (ValueError, KeyError, TypeError) as error:
+        warnings.warn(f"the question is asked again: {error}", stacklevel=3)
+        return ""
+    used(file)
+    return answer
+
+
 class EndpointGenerator:
     "An OpenAI-compatible endpoint."
 
@@ -218,7 +236,7 @@ class EndpointGenerator:
             lock = self._asking.setdefault(file.name, threading.Lock())
         try:
             with lock:
-                stored = str(read_json(file)["answer"]) if file.exists() else ""
+                stored = _kept_answer(file)
                 if without_thinking(stored):
                     return stored
                 return self._ask(body, file)
@@ -264,7 +282,7 @@ class EndpointGenerator:
                 f"{self.url}: the answer of {self.model} is {fault}; turn its thinking off, or name a model that "
                 f"answers at once"
             )
-        write_cache(file, json.dumps({"answer": answer}).encode())
+        write_cache(file, json.dumps({"answer": answer, SEAL: document_sum({"answer": answer})}).encode())
         return answer
 
     def _hold(self, seconds: float) -> None:

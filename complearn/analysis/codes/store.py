@@ -8,6 +8,7 @@ __all__ = ['FORMAT', 'TABLE', 'WORDS', 'CodeStore', 'write_store', 'code_store',
 # %% ../../../nbs/analysis/codes/store.ipynb #imports0
 import hashlib
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -22,8 +23,10 @@ from scipy.sparse import csc_matrix, csr_matrix, vstack
 from .readings import code_heats, code_table
 from .surgery import text_weights
 from .tables import CodeTable, WordIndex
+from ...core.caches import keep_folder, used
+from ...core.checksums import DamagedFile, write_checksums
 from ...core.config import RequestError
-from ...core.files import atomic_folder, cache_dir, write_json
+from ...core.files import atomic_folder, cache_dir, parsing, write_json
 from ...core.hashes import hash_files
 from ...core.runs import Run, find
 from ...data.images import load_images
@@ -50,7 +53,7 @@ def _first_images(
     return chosen
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c009
-FORMAT = 2
+FORMAT = 3
 TABLE = tuple(field.name for field in fields(CodeTable) if field.name not in ("side", "grid", "words"))
 WORDS = tuple(field.name for field in fields(WordIndex) if field.name != "vocabulary")
 
@@ -80,12 +83,14 @@ class CodeStore:
         def load(name):
             return np.load(folder / f"{name}.npy", mmap_mode="r")
 
-        images = CodeTable(**{name: load(f"images-{name}") for name in TABLE}, grid=tuple(about["grid"]))
-        if about["vocabulary"]:
-            words = WordIndex(tuple(about["vocabulary"]), **{name: load(f"words-{name}") for name in WORDS})
-        else:
-            words = None
-        return cls(folder, about, images, words, *(load(name) for name in ("vectors", "messages", "pixels", "heats")))
+        with parsing(folder, "delete it, and it is made again"):
+            images = CodeTable(**{name: load(f"images-{name}") for name in TABLE}, grid=tuple(about["grid"]))
+            if about["vocabulary"]:
+                words = WordIndex(tuple(about["vocabulary"]), **{name: load(f"words-{name}") for name in WORDS})
+            else:
+                words = None
+            arrays = [load(name) for name in ("vectors", "messages", "pixels", "heats")]
+        return cls(folder, about, images, words, *arrays)
 
     def _sparse(self, kind: type, by: str, shape: tuple[int, int]) -> Any:
         parts = (np.load(self.folder / f"by_{by}-{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr"))
@@ -140,6 +145,7 @@ def write_store(
             for name in ("data", "indices", "indptr"):
                 np.save(temporary / f"by_{by}-{name}.npy", getattr(matrix, name))
         write_json(temporary / "about.json", {**about, **fields})
+        write_checksums(temporary)
     return CodeStore.open(folder)
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c015
@@ -235,9 +241,18 @@ def code_store(
     parts = (FORMAT, model.fingerprint(), fingerprint(pairs), pixels.hexdigest(), k, thumb)
     folder = cache_dir("codes") / hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
     try:
-        return CodeStore.open(folder)
-    except (FileNotFoundError, ValueError, EOFError):
-        return _build_store(model, pairs, folder, k, thumb=thumb, told=told, **about)
+        store = CodeStore.open(folder)
+        used(folder / "about.json")
+        return store
+    except DamagedFile as error:
+        warnings.warn(f"the codes are read again: {error}", stacklevel=2)
+    except (FileNotFoundError, ValueError):  # none, or of an older format
+        pass
+
+    def make(place):
+        return _build_store(model, pairs, place, k, thumb=thumb, told=told, **about)
+
+    return keep_folder(folder, make)
 
 # %% ../../../nbs/analysis/codes/store.ipynb #fe2f45a8
 class Source:

@@ -24,9 +24,9 @@ from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from ...core.bounds import check_parquet, load_arrays
+from ...core.checksums import check_sealed, write_sealed
 from ...core.config import check_choice
 from ...core.figures import figure_of_texts, theme
-from ...core.files import write_bytes_atomic
 from ...data.pairs import Pair, common_labels
 from ...training.methods.multistage.clusters import stage_vectors
 from ...training.methods.multistage.stages import Grouping, training_groups
@@ -199,9 +199,11 @@ def write_embeddings(
             for name, part in arrays.items()
         }
         parquet.write_table(
-            pa.table({"keys": keys, **lists, **{name: list(part) for name, part in metadata.items()}}), buffer
+            pa.table({"keys": keys, **lists, **{name: list(part) for name, part in metadata.items()}}),
+            buffer,
+            write_page_checksum=True,
         )
-    return write_bytes_atomic(path, buffer.getvalue())
+    return write_sealed(path, buffer.getvalue())
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #d692b787
 def _read_embeddings(
@@ -210,12 +212,13 @@ def _read_embeddings(
     "Read vectors and their keys; raise ValueError if the file holds something else."
     path = Path(path)
     check_choice("ending of an embeddings file", path.suffix, FORMATS)
+    check_sealed(path)
     if path.suffix == ".npz":
         columns = load_arrays(path)
         arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
     else:
         check_parquet(path)
-        table = parquet.read_table(path)
+        table = parquet.read_table(path, page_checksum_verification=True)
         lists = {
             field.name: table[field.name].combine_chunks()
             for field in table.schema

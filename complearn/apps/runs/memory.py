@@ -6,7 +6,6 @@
 __all__ = ['FILE', 'Note', 'Memory']
 
 # %% ../../../nbs/apps/runs/memory.ipynb #07560117
-import fcntl
 import json
 import os
 import sqlite3
@@ -17,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.checksums import SUM, DamagedFile, check_sealed, write_sealed
 from ...core.files import plain
-from ...core.own_files import ForeignFile, open_own, own_path, write_own
+from ...core.locks import hold
+from ...core.own_files import ForeignFile, open_own, own_path
 
 # %% ../../../nbs/apps/runs/memory.ipynb #6838304e
 FILE = "complearn-runs.sqlite"
@@ -89,13 +90,16 @@ class Memory:
                 raise sqlite3.DatabaseError(f"it has more than {_MOST_BYTES // 1024**2} MB")
             if not content:
                 raise sqlite3.DatabaseError("it is empty")
+            check_sealed(own_path(self.folder, FILE))
             return _open_database(content)
         except FileNotFoundError:
             return _open_database(b"")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, DamagedFile) as error:
             aside = f"complearn-runs.damaged-{time.strftime('%Y%m%d-%H%M%S')}.sqlite"
             os.replace(own_path(self.folder, FILE), own_path(self.folder, aside))
-            self.remark = f"{FILE} was damaged ({error}), and is begun again; the old file is kept as {aside}"
+            fault = "it is not what was written" if isinstance(error, DamagedFile) else error
+            self.remark = f"{FILE} was damaged ({fault}), and is begun again; the old file is kept as {aside}"
+            own_path(self.folder, FILE + SUM).unlink(missing_ok=True)
             return _open_database(b"")
 
     def _take(self, database: sqlite3.Connection) -> None:
@@ -114,13 +118,11 @@ class Memory:
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         "A database that is written when the context ends; nobody else writes meanwhile."
-        with open_own(self.folder, _LOCK, "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with closing(self._read()) as database:
-                yield database
-                database.commit()
-                write_own(self.folder, FILE, database.serialize())
-                self._take(database)
+        with hold(self.folder, _LOCK, wait=True), closing(self._read()) as database:
+            yield database
+            database.commit()
+            write_sealed(own_path(self.folder, FILE), database.serialize())
+            self._take(database)
 
     def set_notes(
         self,

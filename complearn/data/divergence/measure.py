@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...core.checksums import read_document, write_document
 from ...core.config import RequestError, read_record, unknown_name
-from ...core.files import BadData, read_json, write_json
+from ...core.files import BadData
 from ...core.plugins import Registry
 from ..pair_table import PairTable
 from ..pairs import Pair
@@ -362,7 +363,7 @@ def write_split(
     split: DivergenceSplit,
 ) -> Path:
     "Write a split."
-    return write_json(path, split)
+    return write_document(path, split)
 
 # %% ../../../nbs/data/divergence/measure.ipynb #e6041c77
 def read_split(
@@ -370,7 +371,7 @@ def read_split(
 ) -> DivergenceSplit:
     "Read a split; raise BadData that names the fault if it is none."
     path = existing_path(path, "the file of the split", "write it with: complearn split captions.csv split.json")
-    split = read_record(DivergenceSplit, read_json(path), path.name)
+    split = read_record(DivergenceSplit, read_document(path), path.name)
     if split.schema != SCHEMA:
         raise BadData(f"{path.name}: schema {split.schema}, and this version reads {SCHEMA}; write it again")
     return split

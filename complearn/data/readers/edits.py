@@ -31,10 +31,9 @@ from complearn.core.files import (
     plain,
     read_text,
     reading,
-    write_bytes_atomic,
-    write_errors,
 )
-from ...core.own_files import open_own, own_path
+from ...core.journals import append_record, check_journal, write_journal
+from ...core.own_files import own_path
 from ..benchmarks.items import Choice
 from ..images import image_hash
 from ..negatives import EditedCaptions
@@ -471,13 +470,9 @@ def append_decision(
     path: Path | str,  # of the journal
     decision: Decision,
 ) -> None:
-    """Note a decision; a line that was cut off is ended first. Raise OSError with the remedy if the journal cannot be
-    written."""
-    with write_errors(path), open_own(Path(path).parent, Path(path).name, "a+b") as file:
-        end = file.seek(0, 2)
-        file.seek(max(0, end - 1))
-        torn = end > 0 and file.read(1) != b"\n"
-        file.write(b"\n" * torn + json.dumps(asdict(decision), ensure_ascii=False).encode() + b"\n")
+    """Note a decision; a line that was cut off goes first. Raise OSError with the remedy if the journal cannot be
+    written, and DamagedFile if it was changed."""
+    append_record(path, asdict(decision))
 
 
 def read_decisions(
@@ -485,6 +480,7 @@ def read_decisions(
 ) -> tuple[dict[DecisionKey, Decision], Report]:  # the last decision about each negative; the lines that cannot be read
     "Read a journal; there are no decisions where there is none."
     path = own_path(Path(path).parent, Path(path).name)
+    check_journal(path)
     decisions = {}
     report = Report(path.name)
     for line, cells, fault in read_rows(path) if path.exists() else ():
@@ -534,7 +530,7 @@ def write_reviewed(
     if source and Path(path).resolve() == Path(source).resolve():
         raise RequestError(f"{path} is the file under review; name another one")
     lines = (json.dumps(_reviewed_values(record, decisions), ensure_ascii=False).encode() + b"\n" for record in records)
-    return write_bytes_atomic(path, lambda file: file.writelines(lines))
+    return write_journal(path, lines)
 
 # %% ../../../nbs/data/readers/edits.ipynb #tr41n002
 def _plain_yaml(

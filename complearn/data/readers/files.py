@@ -25,6 +25,7 @@ from pydantic import BeforeValidator, Field
 
 from ...core.config import Identifier, RequestError, Text
 from ...core.files import BadData, parse_json, parsing, read_text, reading
+from ...core.journals import check_journal
 from ..images import EXTENSIONS, MAX_PIXELS, BrokenImage, decoding, open_header, upright_rgb
 from ..pairs import Pair
 from ..reports import Collector, Pairs, existing_path
@@ -294,6 +295,7 @@ def open_table(
 ) -> Table:  # its rows are read when one goes through it
     "Open a table with a header, or of JSON objects line by line; raise `BadData` if its header cannot be read."
     path = Path(path)
+    check_journal(path)
     ending = path.suffix.lower()
     separator = _check_separator(separator)
     if ending not in (*_ENDINGS, *_LINES):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import RequestError
-from ...core.files import write_bytes_atomic
+from ...core.journals import write_journal
 from ...core.seeds import derive
 from ..divergence.measure import DivergenceSplit, read_split, write_split
 from ..pairs import Pair
@@ -41,8 +41,8 @@ def write_source(
         {"image": os.path.relpath(path, home), "caption": [pair.caption, *(pair.views or ())]}
         for path, pair in zip(paths, pairs)
     ]
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    file = write_bytes_atomic(Path(folder).absolute() / "pairs.jsonl", text.encode())
+    lines = (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+    file = write_journal(Path(folder).absolute() / "pairs.jsonl", lines)
     return {"name": "folder", "args": {"folder": home, "captions_file": str(file)}}
 
 # %% ../../../nbs/data/readers/held_out.ipynb #ho08

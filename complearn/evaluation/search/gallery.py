@@ -8,6 +8,7 @@ __all__ = ['FORMAT', 'picture_of', 'thumbnail', 'Gallery', 'index_gallery']
 # %% ../../../nbs/evaluation/search/gallery.ipynb #imports0
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,8 +22,10 @@ from jaxtyping import Float32
 from numpy.lib.format import open_memmap
 from PIL import Image
 
+from ...core.caches import keep_folder, used
+from ...core.checksums import DamagedFile, write_checksums
 from ...core.config import RequestError
-from ...core.files import atomic_folder, cache_dir, write_json
+from ...core.files import atomic_folder, cache_dir, parsing, write_json
 from ...core.hashes import hash_files
 from ...data.boxes import Box, boxes_of
 from ...data.identities import note_image
@@ -82,7 +85,7 @@ def thumbnail(
     return file.getvalue()
 
 # %% ../../../nbs/evaluation/search/gallery.ipynb #c008
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -145,8 +148,9 @@ class Gallery:
         folder = Path(folder)
         remedy = "make one with complearn.evaluation.search.gallery.index_gallery(scorer, pairs)"
         about = open_store(folder, FORMAT, "an index of a gallery", remedy)
-        vectors, ends = (np.load(folder / name, mmap_mode="r") for name in ("vectors.npy", "ends.npy"))
-        thumbs = np.memmap(folder / "thumbs.bin", np.uint8, "r")
+        with parsing(folder, "delete it to have it made again"):
+            vectors, ends = (np.load(folder / name, mmap_mode="r") for name in ("vectors.npy", "ends.npy"))
+            thumbs = np.memmap(folder / "thumbs.bin", np.uint8, "r")
         if not len(vectors) == len(ends) == len(about["ids"]) or ends[-1] != len(thumbs):
             raise RequestError(
                 f"{folder} is damaged: its parts are of different lengths; delete it to have it made again"
@@ -323,6 +327,7 @@ def _write_gallery(
             )
         _finish(temporary, (len(indexed), width), ends)
         write_json(temporary / "about.json", _about(scorer, indexed, chosen) | {"width": width})
+        write_checksums(temporary)
     return Gallery.open(folder).with_images(chosen)
 
 # %% ../../../nbs/evaluation/search/gallery.ipynb #a45618d8
@@ -374,16 +379,26 @@ def index_gallery(
         place = (model,)
     else:
         place = (FORMAT, model, name or _gallery_name(pairs), n, options.get("thumb"))
+    is_given = bool(folder)
     folder = (
         Path(folder or cache_dir("search"))
         / f"model-{hashlib.blake2b(repr(place).encode(), digest_size=16).hexdigest()}"
     )
+    old = None
     try:
         old = Gallery.open(folder)
-    except (FileNotFoundError, ValueError, EOFError, KeyError):
-        return _write_gallery(scorer, pairs, folder, None, progress=progress, **options)
-    changes = old.check(scorer).changes(pairs, n)
-    if not changes:
-        return old.with_images(_distinct_images(pairs, n))
-    progress(f"the gallery has changed since it was indexed: {changes}")
-    return _write_gallery(scorer, pairs, folder, old, progress=progress, **options)
+    except DamagedFile as error:
+        warnings.warn(f"the pictures are indexed again: {error}", stacklevel=2)
+    except (FileNotFoundError, ValueError):  # none, or of an older format
+        pass
+    if old is not None:
+        changes = old.check(scorer).changes(pairs, n)
+        if not changes:
+            used(folder / "about.json")
+            return old.with_images(_distinct_images(pairs, n))
+        progress(f"the gallery has changed since it was indexed: {changes}")
+
+    def make(place):
+        return _write_gallery(scorer, pairs, place, old, progress=progress, **options)
+
+    return make(folder) if is_given else keep_folder(folder, make)

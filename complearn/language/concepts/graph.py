@@ -7,10 +7,8 @@ __all__ = ['SCHEMA', 'TABLES', 'FILES', 'ConceptGraph', 'concept_text', 'plain_t
            'GraphPart', 'write_graph_parts']
 
 # %% ../../../nbs/language/concepts/graph.ipynb #5b1d39f8
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from array import array
 from collections import Counter
@@ -27,7 +25,7 @@ import pyarrow
 from pyarrow import parquet
 
 from ...core.bounds import check_parquet
-from ...core.checksums import checksum
+from ...core.checksums import LIST, checksum, verify_listed, write_checksums
 from ...core.config import RequestError, read_record
 from complearn.core.files import (
     BadData,
@@ -38,7 +36,8 @@ from complearn.core.files import (
     write_errors,
     write_json,
 )
-from ...core.own_files import check_own, open_own, own_path
+from ...core.locks import Held, hold
+from ...core.own_files import check_own, own_path
 from ...core.results import code_version
 from .rules import concept_heights, find_concepts, find_predicates, is_mark
 from ..parsing.base import Parse
@@ -353,7 +352,7 @@ class _TableWriter:
         self.held = [table.slice(end)]
 
 
-FILES = ("graph.json", *(f"{name}.parquet" for name in TABLES))  # of a folder that holds a graph
+FILES = ("graph.json", *(f"{name}.parquet" for name in TABLES), LIST)  # of a folder that holds a graph
 
 
 def write_graph(
@@ -370,6 +369,7 @@ def write_graph(
         write_json(
             place / "graph.json", {"schema": SCHEMA, "report": asdict(graph.report), "statistics": graph.statistics()}
         )
+        write_checksums(place)
     return folder
 
 # %% ../../../nbs/language/concepts/graph.ipynb #510f691d
@@ -392,6 +392,7 @@ def read_graph(
         check_own(folder)
     if not (folder / "graph.json").is_file():
         raise BadData(f"{folder}: no concept graph there (no graph.json); {remedy}")
+    verify_listed(folder, remedy)
     header = read_record(_Header, read_json(folder / "graph.json"), f"{folder.name}/graph.json")
     if header.schema != SCHEMA:
         raise BadData(f"{folder.name}/graph.json: schema {header.schema}, and this version reads {SCHEMA}; {remedy}")
@@ -462,11 +463,10 @@ def _hold_parts(
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = own_path(folder.parent, f".{folder.name}.parts")
     work.mkdir(exist_ok=True)
-    with open_own(work, "lock", "a") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.stat(work / "lock")  # another process may have ended, and removed the folder, in between
-        except (BlockingIOError, FileNotFoundError):
+            stack.enter_context(hold(work, "lock"))
+        except (Held, FileNotFoundError):  # another process may have ended, and removed the folder, meanwhile
             raise RequestError(
                 f"{folder} is being built by another process; wait for it, stop it, or name another folder"
             ) from None
@@ -643,6 +643,7 @@ def _join_graphs(
     n_images, n_concepts, n_predicates = (numberings[name].n_distinct for name in ("images", "concepts", "predicates"))
     header = _Header(SCHEMA, report, counts.statistics(n_images, n_concepts, n_primitives, n_predicates))
     write_json(place / "graph.json", header)
+    write_checksums(place)
     return header
 
 

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...core.caches import cache_room
 from ...core.config import RequestError, check_arguments, read_record, short_repr
 from complearn.core.files import (
     BadData,
@@ -28,11 +29,10 @@ from complearn.core.files import (
     parsing,
     plain,
     reading,
-    write_bytes_atomic,
 )
+from ...core.journals import append_record, check_journal, read_lines, write_journal
 from ...core.own_files import own_path
 from ...core.progress import Progress
-from ...core.runs import append_line, read_lines
 from . import constituency, dependencies, flat  # noqa: F401  register their parsers
 from .base import PARSERS, IncompleteParse, Parse, Parser, Word, check_words
 from .brackets import tree_parse
@@ -66,6 +66,8 @@ class ParseCache:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for ending in ("", "-journal", "-wal", "-shm"):
             own_path(self.path.parent, f"{self.path.name}{ending}")
+        if self.path.exists() and self.path.stat().st_size > cache_room():
+            self.path.unlink()  # rows do not say when they were used
         with closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS parses (key BLOB PRIMARY KEY, checksum BLOB, parse TEXT) WITHOUT ROWID"
@@ -173,8 +175,7 @@ def write_correction(
 ) -> Parse:  # the corrected one
     "Check and keep a correction; raise RequestError that names the place where the tree goes wrong."
     corrected = _corrected_parse(parse, tree) if tree.strip() else parse
-    path.parent.mkdir(parents=True, exist_ok=True)
-    append_line(path, {"caption": parse.caption, "tree": str(corrected.tree) if tree.strip() else ""})
+    append_record(path, {"caption": parse.caption, "tree": str(corrected.tree) if tree.strip() else ""})
     return corrected
 
 
@@ -183,6 +184,7 @@ def read_corrections(
 ) -> dict[str, str]:  # caption -> tree in brackets
     """Read the corrections; there are none where there is no file. Raise BadData that names the line which cannot be
     read."""
+    check_journal(path)
     with parsing(path.name, "mend or delete the line"):
         lines, _ = read_lines(path)
     trees = {}
@@ -380,13 +382,13 @@ def write_parses(
     "Write parses, all or nothing; they may come one by one."
     failed = {}
 
-    def write(file: Any) -> None:
+    def lines() -> Iterator[bytes]:
         for number, parse in enumerate(parses):
-            file.write(json.dumps(parse.values(), ensure_ascii=not parse.caption.isprintable()).encode() + b"\n")
             if parse.error:
                 failed[number] = parse
+            yield json.dumps(parse.values(), ensure_ascii=not parse.caption.isprintable()).encode() + b"\n"
 
-    write_bytes_atomic(path, write)
+    write_journal(path, lines())
     return failed
 
 
@@ -394,6 +396,7 @@ def parse_lines(
     path: str | Path,  # JSON lines
 ) -> Iterator[str]:
     "The lines of a file of parses, one by one, without empty ones at its end; an empty file has one empty line."
+    check_journal(path)
     n_empty = 0  # lines without a text after the last one with a text
     is_empty = True
     with (

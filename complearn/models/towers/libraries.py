@@ -23,6 +23,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from ...core.bounds import check_stored
+from ...core.checksums import LIST, verify_listed, write_checksums
 from ...core.extras import need
 from ...core.files import BadData, atomic_folder, read_json
 from ...core.own_files import check_own
@@ -103,6 +104,7 @@ def open_folder(
     if not folder.is_dir():
         return nullcontext()
     check_own(folder, links=True)
+    verify_listed(folder, "get the folder again, or save it again")
     for path in folder.rglob("*"):
         if path.suffix in _PICKLED and path.is_file() and zipfile.is_zipfile(path):
             check_stored(path)
@@ -583,6 +585,7 @@ HF_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "vocab.txt",
+    LIST,
 )
 
 
@@ -603,4 +606,5 @@ def save_hf_text(
     with atomic_folder(folder, HF_FILES) as temporary:
         tower.module.save_pretrained(temporary, max_shard_size="1000GB")
         words.save_pretrained(temporary)
+        write_checksums(temporary)
     return Path(folder)

@@ -14,12 +14,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
-from ...core.files import cache_dir, write_cache
-from ..features import architecture_text
+from ...core.files import cache_dir
+from ..features import architecture_text, read_tensors, write_tensors
 from .base import Tower, TowerOutput
 
 # %% ../../../nbs/models/towers/memory.ipynb #c005
@@ -53,12 +51,8 @@ def _read_output(
     path: Path,  # a safetensors file
 ) -> tuple[Tensor, Tensor, Tensor] | None:  # tokens, mask, pooled; None if it is not there, or broken
     "An image's row of a `TowerOutput`, from a file."
-    try:
-        # a mapped file would stay open for each image, and systems allow only so many
-        tensors = load(path.read_bytes())
-        return tensors["tokens"], tensors["mask"], tensors["pooled"]
-    except (FileNotFoundError, SafetensorError, KeyError):
-        return None
+    tensors = read_tensors(path)
+    return None if tensors is None else (tensors["tokens"], tensors["mask"], tensors["pooled"])
 
 
 def _write_output(
@@ -66,7 +60,7 @@ def _write_output(
     answer: tuple[Tensor, Tensor, Tensor],  # tokens, mask, pooled
 ) -> None:
     "Write an image's row of a `TowerOutput`, all or nothing."
-    write_cache(path, save(dict(zip(("tokens", "mask", "pooled"), answer))))
+    write_tensors(path, dict(zip(("tokens", "mask", "pooled"), answer)))
 
 # %% ../../../nbs/models/towers/memory.ipynb #c008
 class OutputCache:

@@ -6,17 +6,17 @@
 __all__ = ['stop_run', 'resume_run', 'delete_run']
 
 # %% ../../../nbs/training/runs/control.ipynb #d3ce643d
-import fcntl
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ...core.config import RequestError
 from ...core.files import read_json, remove_folder
-from ...core.own_files import open_own, own_path
+from ...core.locks import Held, hold
+from ...core.own_files import own_path
 from ...core.runs import Run, training_process
 
 # %% ../../../nbs/training/runs/control.ipynb #3e31d9a7
@@ -25,10 +25,10 @@ def _own_lock(
     folder: str | Path,  # a run's
 ) -> Iterator[bool]:  # whether nobody else has it
     "Hold the lock of a run, where that is possible."
-    with open_own(folder, "lock", "a") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            stack.enter_context(hold(folder, "lock", signed=False))
+        except Held:
             yield False
         else:
             yield True

@@ -6,10 +6,8 @@
 __all__ = ['CURVE_STEPS', 'run_curves', 'join_curves', 'Measured', 'comparable', 'merged']
 
 # %% ../../../nbs/training/runs/measured.ipynb #dfe77090
-import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +18,7 @@ import pandas as pd
 
 from ...core.config import strict
 from ...core.files import plain, write_errors
+from ...core.locks import hold
 from ...core.results import COLUMNS, Result
 from ...core.runs import differences
 from ..engine.journal import BUDGET
@@ -32,14 +31,11 @@ def _hold_folder(
     folder: str | Path,  # made where it is not there
 ) -> Iterator[None]:
     "Keep other processes out of a folder's results, and wait for those that are there."
-    with write_errors(Path(folder)):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        with write_errors(Path(folder)):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            stack.enter_context(hold(folder, ".results.lock", wait=True, passing=True))
         yield
-    finally:
-        os.close(handle)
 
 # %% ../../../nbs/training/runs/measured.ipynb #a0dad0a3
 def _written_out(

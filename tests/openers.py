@@ -1,0 +1,240 @@
+"""What the project writes and reads back: for each kind, what makes it in a folder, and what reads it.
+
+`OPENERS` is walked by `test_damage` (nothing that was changed is taken for what was written) and by `slow/test_fuzz`
+(nothing ends in another library's error). A new kind of file goes here.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from training_runs import MODEL
+
+from complearn.analysis.codes.store import CodeStore, _build_store
+from complearn.analysis.stages.groupings import _read_embeddings, write_embeddings
+from complearn.apps.runs.memory import Memory, Note
+from complearn.core.checksums import read_document
+from complearn.core.results import Result, row
+from complearn.data.divergence.measure import DivergenceSplit, read_split, write_split
+from complearn.data.pairs import Pair
+from complearn.data.readers.edits import (
+    Decision,
+    EditedCaption,
+    append_decision,
+    read_decisions,
+    read_edits,
+    write_reviewed,
+)
+from complearn.data.readers.held_out import write_source
+from complearn.data.readers.registry import read
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.evaluation.search.gallery import Gallery, _write_gallery
+from complearn.language.concepts.graph import build_graph, read_graph, write_graph
+from complearn.language.parsing.registry import (
+    ParseCache,
+    parse,
+    read_corrections,
+    read_parses,
+    write_correction,
+    write_parses,
+)
+from complearn.models.features import cached_tensors
+from complearn.models.generators import _kept_answer
+from complearn.models.registry import build, load_model, save_model
+from complearn.models.towers.factory import text_tower as build_text_tower
+from complearn.models.towers.libraries import save_hf_text
+
+CAPTIONS = ["A red dog.", "A blue cat near a dog.", "Two horses in the snow."]
+
+
+@dataclass(frozen=True)
+class Opener:
+    "A kind of file or folder."
+
+    write: Callable[[Path], Any]  # into an empty folder
+    read: Callable[[Path], Any]  # from it; two values that are equal are the same content
+    absent: Any = None  # what is read where there is nothing, if that is no error
+
+
+def tensors():
+    return {"a": torch.arange(40, dtype=torch.float32).reshape(4, 10) / 7, "b": torch.arange(3)}
+
+
+def plain(values):
+    return {name: (part.dtype, part.tolist()) for name, part in values.items()}
+
+
+def parses():
+    return parse(CAPTIONS, "rules", cache=False, progress=False)
+
+
+def edited(folder):
+    records = [
+        EditedCaption(str(k), str(k), text, [text.replace("A", "No")], [{"caption": text.replace("A", "No")}])
+        for k, text in enumerate(CAPTIONS)
+    ]
+    return write_reviewed(folder / "negatives.jsonl", records, {})
+
+
+def pictures():
+    generator = np.random.default_rng(0)
+    return [
+        Pair(generator.integers(0, 256, (12, 12, 3), np.uint8), text, str(k), str(k)) for k, text in enumerate(CAPTIONS)
+    ]
+
+
+def tiny(codes=0):
+    torch.manual_seed(0)
+    codebook = {"codebook": {"codes": codes}} if codes else {}
+    return build({"vision": MODEL["vision"], "text": MODEL["text"], **codebook}, WordTokenizer.fit(CAPTIONS)).eval()
+
+
+def codes(folder):
+    model = tiny(24)
+    model.calibrate(model.collate(pictures()))
+    _build_store(model, pictures(), folder / "store", 2, thumb=8)
+
+
+def store(folder):
+    opened = CodeStore.open(folder / "store")
+    parts = [opened.vectors, opened.messages, opened.pixels, opened.heats, opened.by_item.toarray()]
+    parts += [value for value in vars(opened.images).values() if isinstance(value, np.ndarray)]
+    parts += [value for value in vars(opened.words).values() if isinstance(value, np.ndarray)]
+    return [np.asarray(part).tolist() for part in parts], opened.about
+
+
+def bert(folder):
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    tower = build_text_tower({"tower": "minilm", "weights": False, "config": sizes})
+    save_hf_text(tower, tower.tokenizer, folder / "tower")
+
+
+def text_tower(folder):
+    loaded = build_text_tower(f"hf:{folder / 'tower'}")
+    return plain(loaded.state_dict()), loaded.tokenizer(CAPTIONS).ids.tolist()
+
+
+def index(folder):
+    gallery = Gallery.open(folder / "index")
+    return gallery.vectors.tolist(), gallery.thumbs.tolist(), gallery.about
+
+
+def source(folder):
+    from PIL import Image
+
+    pairs = []
+    for k, pair in enumerate(pictures()):
+        Image.fromarray(pair.image).save(folder / f"{k}.png")
+        pairs.append(Pair(folder / f"{k}.png", pair.caption, str(k), str(k)))
+    write_source(pairs, folder)
+
+
+def decide(folder):
+    for k, verdict in enumerate(("accepted", "rejected", "accepted")):
+        append_decision(folder / "decisions.jsonl", Decision(str(k), CAPTIONS[k], f"no {CAPTIONS[k]}", verdict))
+
+
+def correct(folder):
+    for each in parses():
+        write_correction(folder / "corrections.jsonl", each, str(each.tree))
+
+
+def result(folder):
+    curves = {"steps": pd.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]})}
+    rows = [row("clip", seed, "train", 10, "generated", "test", "accuracy", 0.5 + seed / 9) for seed in range(3)]
+    Result({"steps": 10}, rows, {"clip": {"accuracy": 0.6}}, curves).write(folder)
+
+
+def read_result(folder):
+    found = Result.read(folder)
+    return found.rows, found.setting, found.methods, {name: frame.to_csv() for name, frame in found.curves.items()}
+
+
+def graph(folder):
+    found = read_graph(folder / "graph")
+    return {name: getattr(found, name).to_csv() for name in ("captions", "concepts", "predicates", "parts")}
+
+
+def remember(folder):
+    Memory(folder).set_notes(
+        {"clip-s0": Note(tags=("good",), text="the one of the paper"), "clip-s1": Note(hidden=True)}
+    )
+
+
+def notes(folder):
+    memory = Memory(folder)
+    assert memory.remark == "" or "damaged" in memory.remark
+    return {} if memory.remark else memory.notes
+
+
+def answer(folder):
+    from complearn.core.checksums import SEAL, document_sum
+
+    values = {"answer": "a blue dog chases a red cat"}
+    (folder / "answer.json").write_text(json.dumps({**values, SEAL: document_sum(values)}))
+
+
+OPENERS = {
+    "embeddings npz": Opener(
+        lambda folder: write_embeddings(folder / "vectors.npz", ["a", "b", "c", "d"], {"stage-0": tensors()["a"]}),
+        lambda folder: [*(found := _read_embeddings(folder / "vectors.npz"))][0] + [plain(found[1])],
+    ),
+    "embeddings parquet": Opener(
+        lambda folder: write_embeddings(
+            folder / "vectors.parquet", ["a", "b", "c", "d"], {"stage-0": tensors()["a"]}, {"colour": list("wxyz")}
+        ),
+        lambda folder: [*(found := _read_embeddings(folder / "vectors.parquet"))][0] + [plain(found[1])],
+    ),
+    "features": Opener(
+        lambda folder: cached_tensors(folder / "a.safetensors", tensors),
+        lambda folder: plain(cached_tensors(folder / "a.safetensors", tensors)),
+    ),
+    "answers": Opener(answer, lambda folder: _kept_answer(folder / "answer.json"), absent=""),
+    "corrections": Opener(correct, lambda folder: read_corrections(folder / "corrections.jsonl")),
+    "decisions": Opener(decide, lambda folder: read_decisions(folder / "decisions.jsonl")[0]),
+    "edits": Opener(edited, lambda folder: list(map(asdict, read_edits(folder / "negatives.jsonl")))),
+    "parses": Opener(
+        lambda folder: write_parses(folder / "parses.jsonl", parses()),
+        lambda folder: [each.values() for each in read_parses(folder / "parses.jsonl")],
+    ),
+    "pairs": Opener(
+        source,
+        lambda folder: [
+            (Path(pair.image).name, pair.caption)
+            for pair in read("folder", folder=str(folder), captions_file=str(folder / "pairs.jsonl"))
+        ],
+    ),
+    "results": Opener(result, read_result),
+    "split": Opener(
+        lambda folder: write_split(folder / "split.json", DivergenceSplit({"test": ["7", "8"]}, {"test": 0.75})),
+        lambda folder: asdict(read_split(folder / "split.json")),
+    ),
+    "document": Opener(
+        lambda folder: write_split(folder / "any.json", DivergenceSplit({"test": ["7", "8"]}, {"test": 0.75})),
+        lambda folder: read_document(folder / "any.json"),
+    ),
+    "graph": Opener(lambda folder: write_graph(folder / "graph", build_graph(parses())), graph),
+    "gallery": Opener(lambda folder: _write_gallery(tiny(), pictures(), folder / "index"), index),
+    "codes": Opener(codes, store),
+    "text tower": Opener(bert, text_tower),
+    "saved model": Opener(
+        lambda folder: save_model(tiny(), folder / "model"), lambda folder: weights(folder / "model")
+    ),
+    "parse cache": Opener(
+        lambda folder: ParseCache(folder).write([(bytes([k]), each) for k, each in enumerate(parses())]),
+        lambda folder: {key: found.values() for key, found in ParseCache(folder).read([b"\0", b"\1", b"\2"]).items()},
+        absent={},
+    ),
+    "notes of runs": Opener(remember, notes, absent={}),
+}
+
+
+def weights(folder):
+    loaded = load_model(folder)
+    return plain(loaded.state_dict()), loaded.tokenizer.to_dict()

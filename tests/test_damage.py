@@ -1,0 +1,80 @@
+"""Whatever is written and read back is what was written, or an error or a warning says that it is not.
+
+Every kind of `openers.OPENERS` is written, each of its files is damaged in each way, and it is read again.
+"""
+
+import pickle
+import random
+import shutil
+import warnings
+
+import pytest
+from openers import OPENERS
+
+from complearn.core.files import BadData
+
+FLIPS = 12  # of each file, besides the other damages
+
+
+def damaged(content, name):
+    """Ways in which a file may come back; None: it is gone."""
+    draw = random.Random(name)
+    yield "gone", None
+    yield "empty", b""
+    yield "half", content[: len(content) // 2]
+    yield "last byte", content[:-1]
+    yield "zeros", bytes(len(content))
+    yield "a pickle", pickle.dumps([1, 2])
+    filled = [place for place, byte in enumerate(content) if byte] or [0]
+    for number in range(FLIPS):
+        place = draw.choice(filled) if number % 2 else draw.randrange(len(content))
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << draw.randrange(8)
+        yield f"bit of byte {place}", bytes(flipped)
+    digits = [place for place, byte in enumerate(content) if byte in b"12345678"]
+    for place in draw.sample(digits, min(len(digits), 3)):
+        yield f"digit at {place}", content[:place] + bytes([content[place] + 1]) + content[place + 1 :]
+    lines = content.split(b"\n")
+    if len(lines) > 3 and b"\0" not in content:
+        yield "a line less", b"\n".join(lines[:1] + lines[2:])
+        yield "a line twice", b"\n".join(lines[:1] + lines)
+
+
+def outcome(opener, folder):
+    """("value", what was read), ("error", its text), or ("warning", what was read with one)."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            value = opener.read(folder)
+        except (BadData, FileNotFoundError) as error:
+            return "error", str(error)
+    told = [each for each in caught if issubclass(each.category, UserWarning)]
+    return ("warning" if told else "value"), value
+
+
+@pytest.mark.parametrize("kind", OPENERS)
+def test_nothing_changed_is_taken_for_what_was_written(kind, tmp_path):
+    opener = OPENERS[kind]
+    written = tmp_path / "written"
+    written.mkdir()
+    opener.write(written)
+    how, right = outcome(opener, written)
+    assert how == "value"
+    files = sorted(path.relative_to(written) for path in written.rglob("*") if path.is_file())
+    silent = []
+    foreign = []
+    for file in files:
+        for damage, content in damaged((written / file).read_bytes(), f"{kind} {file}"):
+            shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+            shutil.copytree(written, tmp_path / "folder")
+            place = tmp_path / "folder" / file
+            place.unlink() if content is None else place.write_bytes(content)
+            try:
+                how, value = outcome(opener, tmp_path / "folder")
+            except Exception as error:
+                foreign.append(f"{file}, {damage}: {type(error).__name__}: {str(error)[:100]}")
+                continue
+            if how == "value" and value != right and not (opener.absent is not None and value == opener.absent):
+                silent.append(f"{file}, {damage}")
+    assert not silent, f"{len(silent)} damages say nothing: {silent}"
+    assert not foreign, f"{len(foreign)} damages end in errors of other libraries: {foreign}"
