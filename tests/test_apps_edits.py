@@ -135,7 +135,8 @@ def test_parses_on_disk_come_back_as_they_were(tmp_path):
 
 @with_spacy
 def test_a_part_that_changed_since_it_was_written_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("complearn.apps.edits.command.PART", 3)
+    for module in ("core.journals", "apps.edits.command"):
+        monkeypatch.setattr(f"complearn.{module}.MOST_LINES", 3)
     monkeypatch.setattr("complearn.apps.edits.command.PORTION", 2)
     path = edit_captions(ROWS, tmp_path / "out.jsonl", EditSettings(), progress=False)
     parts = json.loads((tmp_path / "out.jsonl.parts.json").read_text())

@@ -680,7 +680,7 @@ def test_what_is_no_file_in_any_other_folder_is_refused_by_name(kind, name, plan
 def test_a_gallerys_index_holds_no_links_and_opens_no_pictures_elsewhere(plant, victim, tmp_path):
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "about.json").write_text(
-        json.dumps({"format": 1, "ids": ["a"], "captions": [[]], "marks": [[str(victim), 1, 1]]})
+        json.dumps({"format": 2, "ids": ["a"], "captions": [[]], "marks": [[str(victim), 1, 1]]})
     )
     for name, array in (("vectors", np.ones((1, 2), np.float32)), ("ends", np.array([3]))):
         np.save(tmp_path / "index" / f"{name}.npy", array)

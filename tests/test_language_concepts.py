@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from complearn.core.checksums import LIST
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.core.seeds import rng
@@ -259,6 +260,7 @@ def test_a_graph_comes_back_from_its_folder_and_a_broken_one_is_named(graph, tmp
         read_graph(tmp_path)
     with pytest.raises(FileExistsError, match=r"holds other files \(graph\); name a new folder"):
         write_graph(tmp_path, graph)
+    (folder / LIST).unlink()  # as a graph that another program wrote
     graph.parts.assign(concept=99).to_parquet(folder / "parts.parquet")
     with pytest.raises(BadData, match="line 0 of parts has concept 99, and there are 14; write it with"):
         read_graph(folder)

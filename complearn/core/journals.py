@@ -10,6 +10,7 @@ __all__ = ['MOST_LINES', 'read_lines', 'whole_lines', 'cut_torn_line', 'parts_fi
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +101,11 @@ def _digest(content: bytes) -> str:
 
 def note_parts(
     path: str | Path,  # of a journal that this process holds
-    lines: int = MOST_LINES,  # that a digest is of
+    lines: int = 0,  # that a digest is of; 0: `MOST_LINES`
 ) -> None:
     "Keep a digest of each part of a journal beside it; only lines after the last whole part are read again."
     path = Path(path)
+    lines = lines or MOST_LINES
     parts = []
     place = 0
     for part in _known_parts(path):
@@ -112,6 +114,7 @@ def note_parts(
             break
         parts.append(part)
     with open_own(path.parent, path.name, "rb") as file:
+        os.fsync(file.fileno())  # no digest is of lines that a power cut may take away
         file.seek(sum(part.size for part in parts))
         whole = (line for line in file if line.endswith(b"\n"))
         while part := list(itertools.islice(whole, lines)):
@@ -169,6 +172,7 @@ def check_journal(
 def append_record(
     path: str | Path,  # of a journal; it and its folder are made where they are not there
     record: Mapping[str, Any],
+    checked: bool = True,  # raise `DamagedFile` rather than add to one that was changed
 ) -> None:
     "Append one record, when nobody else writes; if that fails (no space left), the file stays as it was."
     path = Path(path)
@@ -176,7 +180,8 @@ def append_record(
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold(path.parent, f".{path.name}.lock", wait=True, passing=True):
-            check_journal(path)
+            if checked:
+                check_journal(path)
             cut_torn_line(path)
             with open_own(path.parent, path.name, "ab", buffering=0) as file:
                 write_whole(file, line)

@@ -32,7 +32,7 @@ from complearn.core.files import (
     read_text,
     reading,
 )
-from ...core.journals import append_record, check_journal, write_journal
+from ...core.journals import append_record, changed_lines, parts_file, write_journal
 from ...core.own_files import own_path
 from ..benchmarks.items import Choice
 from ..images import image_hash
@@ -471,8 +471,8 @@ def append_decision(
     decision: Decision,
 ) -> None:
     """Note a decision; a line that was cut off goes first. Raise OSError with the remedy if the journal cannot be
-    written, and DamagedFile if it was changed."""
-    append_record(path, asdict(decision))
+    written."""
+    append_record(path, asdict(decision), checked=False)  # a page goes on, and names the lines that were changed
 
 
 def read_decisions(
@@ -480,12 +480,18 @@ def read_decisions(
 ) -> tuple[dict[DecisionKey, Decision], Report]:  # the last decision about each negative; the lines that cannot be read
     "Read a journal; there are no decisions where there is none."
     path = own_path(Path(path).parent, Path(path).name)
-    check_journal(path)
     decisions = {}
     report = Report(path.name)
-    for line, cells, fault in read_rows(path) if path.exists() else ():
+    changed = set(changed_lines(path))
+    for line, cells, fault in read_rows(path, checked=False) if path.exists() else ():
         where = f"{path.name} line {line}"
         try:
+            if str(line) in changed:
+                changed.discard(str(line))
+                fault = (
+                    f"it is not as it was written; decide again, or if you changed it yourself, delete "
+                    f"{parts_file(path).name}"
+                )
             if fault:
                 raise BadData(f"{where}: {fault}")
             decision = read_record(Decision, cells, where)
@@ -493,6 +499,10 @@ def read_decisions(
         except BadData as error:
             report.skipped.setdefault("bad line", []).append(where)
             report.details[where] = str(error).removeprefix(f"{where}: ")[:300]
+    for line in sorted(changed, key=int):
+        where = f"{path.name} line {line}"
+        report.skipped.setdefault("bad line", []).append(where)
+        report.details[where] = "it is gone; decide again"
     decisions = {key: decision for key, decision in decisions.items() if decision.verdict != "open"}
     report.kept = len(decisions)
     return decisions, report

@@ -292,10 +292,12 @@ def has_header(
 def open_table(
     path: Path | str,  # .csv, .tsv or .txt with a header, or .jsonl
     separator: str = "",  # between cells, e.g. ";" or "tab"; empty: told from the header
+    checked: bool = True,  # raise `DamagedFile` if it was written here, and has changed since
 ) -> Table:  # its rows are read when one goes through it
     "Open a table with a header, or of JSON objects line by line; raise `BadData` if its header cannot be read."
     path = Path(path)
-    check_journal(path)
+    if checked:
+        check_journal(path)
     ending = path.suffix.lower()
     separator = _check_separator(separator)
     if ending not in (*_ENDINGS, *_LINES):
@@ -323,9 +325,10 @@ def open_table(
 def read_rows(
     path: Path | str,  # see `open_table`
     separator: str = "",  # likewise
+    checked: bool = True,  # likewise
 ) -> Iterator[Row]:
     "Read the rows of a table with a header, or of JSON objects line by line."
-    yield from open_table(path, separator)
+    yield from open_table(path, separator, checked)
 
 # %% ../../../nbs/data/readers/files.ipynb #tab00006
 def parse_list(

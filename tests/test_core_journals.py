@@ -1,0 +1,129 @@
+"""Lines that are appended: two writers lose and double nothing, a power cut and a person's own change are told apart."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from complearn.core import journals
+from complearn.core.checksums import DamagedFile
+from complearn.core.journals import (
+    append_record,
+    changed_lines,
+    check_journal,
+    parts_file,
+    read_lines,
+    write_journal,
+)
+from complearn.core.locks import Held, hold
+
+
+def append_many(path, writer, n):
+    for k in range(n):
+        append_record(path, {"writer": writer, "k": k})
+
+
+def test_writers_at_once_lose_and_double_nothing(tmp_path):
+    path = tmp_path / "new" / "corrections.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=append_many, args=(path, name, 40)) for name in "abc"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    records, size = read_lines(path)
+    assert sorted((each["writer"], each["k"]) for each in records) == [(name, k) for name in "abc" for k in range(40)]
+    assert size == path.stat().st_size and not changed_lines(path)
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name, parts_file(path).name]
+
+
+def test_writers_that_are_killed_leave_whole_lines(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    context = multiprocessing.get_context("spawn")
+    for trial in range(4):
+        writer = context.Process(target=append_many, args=(path, trial, 10_000))
+        writer.start()
+        before = path.stat().st_size if path.exists() else 0
+        while not path.exists() or path.stat().st_size < before + 400:
+            time.sleep(0.002)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        check_journal(path)
+        append_record(path, {"writer": "after", "k": trial})
+        records, _ = read_lines(path)
+        assert records[-1] == {"writer": "after", "k": trial}
+        for name in range(trial + 1):
+            numbers = [each["k"] for each in records if each["writer"] == name]
+            assert numbers == list(range(len(numbers))) and numbers
+
+
+@pytest.mark.parametrize("n_lines", [1, 3])
+def test_changed_lines_are_named_and_a_person_may_say_that_they_are_right(tmp_path, monkeypatch, n_lines):
+    monkeypatch.setattr(journals, "MOST_LINES", n_lines)
+    path = write_journal(tmp_path / "edits.jsonl", (b'{"k": %d}\n' % k for k in range(7)))
+    assert not changed_lines(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"k": 4', b'"k": 9'))
+    assert changed_lines(path) == (["5"] if n_lines == 1 else ["4 to 6"])
+    with pytest.raises(
+        DamagedFile, match="edits.jsonl: line .* is not as it was written.*delete edits.jsonl.parts.json"
+    ):
+        append_record(path, {"k": 8})
+    parts_file(path).unlink()
+    append_record(path, {"k": 8})
+    assert [each["k"] for each in read_lines(path)[0]] == [0, 1, 2, 3, 9, 5, 6, 8]
+
+
+def test_lines_that_are_gone_and_lines_that_came_after_the_last_digest(tmp_path):
+    path = tmp_path / "corrections.jsonl"
+    for k in range(3):
+        append_record(path, {"k": k})
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"k": 3}\n{"k": ')  # a kill before the digest, and one within a line
+    check_journal(path)
+    append_record(path, {"k": 4})
+    assert [each["k"] for each in read_lines(path)[0]] == [0, 1, 2, 3, 4]
+    path.write_bytes(whole[:9])
+    assert changed_lines(path) == ["2", "3", "4", "5"] and changed_lines(path, also_gone=False) == []
+    path.unlink()
+    assert changed_lines(path) == ["1 to 5"] and changed_lines(path, also_gone=False) == []
+    parts_file(path).write_text("{")
+    with pytest.raises(DamagedFile, match="corrections.jsonl.parts.json is damaged"):
+        check_journal(path)
+
+
+def test_a_line_that_does_not_fit_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "corrections.jsonl"
+    append_record(path, {"k": 0})
+    before = path.read_bytes()
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, line):
+            return self.file.write(line[:5])
+
+    with open(path, "ab", buffering=0) as file, pytest.raises(OSError, match="no space left"):
+        journals.write_whole(Full(file), b'{"k": 1}\n')
+    assert path.read_bytes() == before and json.loads(before) == {"k": 0}
+
+
+def test_a_lock_is_free_after_a_kill_and_says_who_has_it(tmp_path):
+    with hold(tmp_path, "lock"):
+        with pytest.raises(Held, match=f"held by process {os.getpid()}"):
+            with hold(tmp_path, "lock"):
+                pass
+        with pytest.raises(Held), hold(tmp_path, "lock", signed=False):
+            pass
+    assert (tmp_path / "lock").read_text() == str(os.getpid())
+    with hold(tmp_path, "lock", passing=True):
+        pass
+    assert not (tmp_path / "lock").exists()
