@@ -5,6 +5,7 @@
 """
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -140,6 +141,13 @@ def decide(folder):
         append_decision(folder / "decisions.jsonl", Decision(str(k), CAPTIONS[k], f"no {CAPTIONS[k]}", verdict))
 
 
+def decisions(folder):
+    found, report = read_decisions(folder / "decisions.jsonl")
+    if report.n_skipped:  # the page shows it
+        warnings.warn(str(report), stacklevel=2)
+    return found
+
+
 def correct(folder):
     for each in parses():
         write_correction(folder / "corrections.jsonl", each, str(each.tree))
@@ -197,7 +205,7 @@ OPENERS = {
     ),
     "answers": Opener(answer, lambda folder: _kept_answer(folder / "answer.json"), absent=""),
     "corrections": Opener(correct, lambda folder: read_corrections(folder / "corrections.jsonl")),
-    "decisions": Opener(decide, lambda folder: read_decisions(folder / "decisions.jsonl")[0]),
+    "decisions": Opener(decide, decisions),
     "edits": Opener(edited, lambda folder: list(map(asdict, read_edits(folder / "negatives.jsonl")))),
     "parses": Opener(
         lambda folder: write_parses(folder / "parses.jsonl", parses()),

@@ -1,5 +1,7 @@
 import errno
+import fcntl
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -182,10 +184,65 @@ def test_a_folder_that_cannot_take_its_name_is_put_back(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         rename(source, target)
 
+    monkeypatch.setattr(files, "_exchange", lambda new, old: False)  # as on a system that cannot
     monkeypatch.setattr(files.os, "rename", second_fails)
     with pytest.raises(OSError, match="no space left while writing"), atomic_folder(tmp_path / "step") as folder:
         (folder / "a").write_text("new")
     assert (tmp_path / "step" / "a").read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["step"]
+
+
+def replace_for_ever(path):
+    while True:
+        with atomic_folder(path) as folder:
+            (folder / "a").write_text("x" * 1000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot exchange two folders in one step")
+def test_a_folder_that_is_replaced_is_there_at_every_moment_and_kills_leave_nothing(tmp_path):
+    path = tmp_path / "graph"
+    with atomic_folder(path) as folder:
+        (folder / "a").write_text("x" * 1000)
+    context = multiprocessing.get_context("fork")
+    looked = 0
+    for _ in range(6):
+        writer = context.Process(target=replace_for_ever, args=(path,))
+        writer.start()
+        end = time.monotonic() + 0.15
+        while time.monotonic() < end:
+            assert path.is_dir()
+            looked += 1
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        assert (path / "a").read_text() == "x" * 1000
+    assert looked > 1000
+    with atomic_folder(path) as folder:
+        (folder / "a").write_text("last")
+    assert [found.name for found in tmp_path.iterdir()] == ["graph"] and (path / "a").read_text() == "last"
+
+
+def test_leftovers_of_killed_processes_go_and_those_of_living_ones_and_of_others_stay(tmp_path):
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    dead = int(dead.stdout)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as living:
+        names = [f".a.json.{living.pid}.tmp", f".b.json.{dead}.tmp", ".a.json.tmp", f".a.json.{dead}.swp"]
+        for name in [f".a.json.{dead}.tmp", *names]:
+            (tmp_path / name).write_text("half")
+        (tmp_path / f".a.json.{dead}.old").symlink_to(tmp_path / "elsewhere")
+        files._CLEARED.discard(tmp_path / "a.json")
+        write_bytes_atomic(tmp_path / "a.json", b"whole")
+        left = {path.name for path in tmp_path.iterdir()}
+        living.communicate(b"\n")
+    assert left == {"a.json", f".a.json.{dead}.old", *names}
+    (tmp_path / f".graph.{dead}.old").mkdir()
+    (tmp_path / f".graph.{dead}.old" / "a").write_text("the only one")
+    files.clear_leftovers(tmp_path / "graph")
+    assert (tmp_path / "graph" / "a").read_text() == "the only one"
+    with open(tmp_path / f".c.{dead}.tmp", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # a process of that number on another machine
+        files.clear_leftovers(tmp_path / "c")
+        assert (tmp_path / f".c.{dead}.tmp").exists()
+    files.clear_leftovers(tmp_path / "c")
+    assert not (tmp_path / f".c.{dead}.tmp").exists()
 
 
 def test_broken_json_is_named(tmp_path):

@@ -5,15 +5,18 @@
 # %% auto #0
 __all__ = ['FILE_KINDS', 'JSON_DECODER', 'REFUSALS', 'CAPTION_TABLES', 'IMAGE_COLUMNS', 'CAPTION_COLUMNS', 'BadData',
            'describe_fault', 'parsing', 'refuse_devices', 'reading', 'read_text', 'parse_json', 'plain', 'write_errors',
-           'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder', 'remove_folder',
-           'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir']
+           'clear_leftovers', 'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder',
+           'remove_folder', 'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
+import ctypes
 import dataclasses
 import errno
+import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import sys
@@ -245,6 +248,72 @@ def write_errors(
             errno.ENOSPC if number == errno.EDQUOT else number, messages[0].format(path), str(path)
         ) from error
 
+# %% ../../nbs/core/files.ipynb #lo02
+_CLEARED: set[Path] = set()  # files whose leftovers this process has looked for
+
+
+@contextmanager
+def _in_use(
+    handle: int,  # of a file or a folder that is being written
+) -> Iterator[None]:
+    with suppress(OSError):  # some file systems have no locks
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    yield
+
+
+def _is_abandoned(path: Path, process: int) -> bool:
+    "Whether nobody writes a temporary file or folder any more."
+    try:
+        os.kill(process, 0)
+        return False  # it is there, or another one with its number
+    except PermissionError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # a link, or gone
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _remove(path: Path) -> None:
+    "Delete a folder as far as that is possible; of a link to one, the link alone."
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def clear_leftovers(
+    path: str | Path,  # a file or a folder that is going to be written
+) -> None:
+    "Delete what killed processes left while they wrote it; a folder that had made room for another gets its name back."
+    path = Path(path)
+    form = re.compile(rf"\.{re.escape(path.name)}\.([0-9]{{1,9}})\.(tmp|old)")
+    try:
+        names = os.listdir(path.parent)
+    except OSError:  # it is made later, or whoever writes says why it cannot be read
+        return
+    for name in names:
+        found = form.fullmatch(name)
+        place = path.with_name(name)
+        if not found or int(found[1]) == os.getpid() or not _is_abandoned(place, int(found[1])):
+            continue
+        with suppress(OSError):  # read-only, or another process does the same
+            if found[2] == "old" and not path.exists():
+                os.rename(place, path)
+            elif place.is_dir():
+                _remove(place)
+            else:
+                place.unlink()
+
 # %% ../../nbs/core/files.ipynb #c011
 def write_bytes_atomic(
     path: str | Path,  # the file to write or replace
@@ -256,8 +325,11 @@ def write_bytes_atomic(
     try:
         with write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path not in _CLEARED:
+                _CLEARED.add(path)
+                clear_leftovers(path)
             temporary.unlink(missing_ok=True)
-            with open(temporary, "xb") as file:  # never through a link that has its name
+            with open(temporary, "xb") as file, _in_use(file.fileno()):  # never through a link that has its name
                 if isinstance(content, bytes):
                     file.write(content)
                 else:
@@ -310,12 +382,19 @@ def check_replaceable(
         raise FileExistsError(f"{path} holds other files ({names}); name a new folder")
 
 # %% ../../nbs/core/files.ipynb #c020
-def _remove(path: Path) -> None:
-    "Delete a folder as far as that is possible; of a link to one, the link alone."
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2, Linux 3.15
+
+
+def _exchange(
+    new: Path,  # a folder
+    old: Path,  # another, of the same file system
+) -> bool:  # False: this system cannot
+    "Let two folders change names, with no moment at which one of them has none."
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    here = -100  # AT_FDCWD: names are relative to the working directory
+    return rename(here, os.fsencode(new), here, os.fsencode(old), _EXCHANGE) == 0
 
 
 @contextmanager
@@ -329,20 +408,28 @@ def atomic_folder(
         check_replaceable(path, names)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    clear_leftovers(path)
     _remove(temporary)
     try:
         with write_errors(path):
             temporary.mkdir(parents=True)
-            yield temporary
-            for file in temporary.rglob("*"):
-                if file.is_file():
-                    with open(file, "rb+") as handle:
-                        os.fsync(handle.fileno())
-            _sync_folder(temporary)
-            if path.exists():
-                os.rename(path, old)  # a folder cannot be renamed over a full one
-            os.rename(temporary, path)
-            _sync_folder(path.parent)
+            handle = os.open(temporary, os.O_RDONLY)
+            try:
+                with _in_use(handle):
+                    yield temporary
+                    for file in temporary.rglob("*"):
+                        if file.is_file():
+                            with open(file, "rb+") as opened:
+                                os.fsync(opened.fileno())
+                    _sync_folder(temporary)
+                    if not path.exists():
+                        os.rename(temporary, path)
+                    elif not _exchange(temporary, path):
+                        os.rename(path, old)  # a folder cannot be renamed over a full one
+                        os.rename(temporary, path)
+                    _sync_folder(path.parent)
+            finally:
+                os.close(handle)
     finally:
         if old.exists() and not path.exists():
             os.rename(old, path)

@@ -8,6 +8,7 @@ __all__ = ['MOST_LINES', 'read_lines', 'whole_lines', 'cut_torn_line', 'parts_fi
 
 # %% ../../nbs/core/journals.ipynb #jn03
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -140,9 +141,7 @@ def changed_lines(
 def _changed(path: Path, parts: list[_Part], also_gone: bool) -> list[str]:
     changed = []
     number = 1
-    if not path.exists():
-        return [_range(1, sum(part.lines for part in parts))] if also_gone else []
-    with open_own(path.parent, path.name, "rb") as file:
+    with open_own(path.parent, path.name, "rb") if path.exists() else io.BytesIO() as file:
         for part in parts:
             content = file.read(part.size)
             if _digest(content) != part.digest and (also_gone or len(content) == part.size):
