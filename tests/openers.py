@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from training_runs import MODEL
+from safetensors.torch import save_file
+from training_runs import MODEL, TRAIN
 
 from complearn.analysis.codes.store import CodeStore, _build_store
 from complearn.analysis.stages.groupings import _read_embeddings, write_embeddings
 from complearn.apps.runs.memory import Memory, Note
-from complearn.core.checksums import read_document
+from complearn.core.checksums import LIST, SEAL, SUM, document_sum, read_document, write_checksums
+from complearn.core.journals import parts_file
 from complearn.core.results import Result, row
 from complearn.data.divergence.measure import DivergenceSplit, read_split, write_split
 from complearn.data.pairs import Pair
@@ -47,8 +49,12 @@ from complearn.language.parsing.registry import (
 from complearn.models.features import cached_tensors
 from complearn.models.generators import _kept_answer
 from complearn.models.registry import build, load_model, save_model
+from complearn.models.towers.checkpoints import read_weights
 from complearn.models.towers.factory import text_tower as build_text_tower
 from complearn.models.towers.libraries import save_hf_text
+from complearn.models.towers.openclip import load_open_clip
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 CAPTIONS = ["A red dog.", "A blue cat near a dog.", "Two horses in the snow."]
 
@@ -182,8 +188,6 @@ def notes(folder):
 
 
 def answer(folder):
-    from complearn.core.checksums import SEAL, document_sum
-
     values = {"answer": "a blue dog chases a red cat"}
     (folder / "answer.json").write_text(json.dumps({**values, SEAL: document_sum(values)}))
 
@@ -246,3 +250,75 @@ OPENERS = {
 def weights(folder):
     loaded = load_model(folder)
     return plain(loaded.state_dict()), loaded.tokenizer.to_dict()
+
+
+def small_run(folder):
+    model = {"vision": MODEL["vision"], "text": MODEL["text"]}
+    data = {"name": "generated", "args": {"n_train": 8, "size": 16}}
+    method = {"name": "clip", "args": {"steps": 2}}
+    train = TRAIN | {"batch_size": 4}
+    launch(prepare(folder / "run", {"method": method, "model": model, "data": data, "train": train}).path, "cpu", False)
+
+
+def snapshot(folder):
+    found = Snapshot(folder / "run")
+    return plain(found.model().state_dict()), len(found.pairs())
+
+
+def transformers_clip(folder):
+    """A CLIP in transformers' form, with random weights and open_clip's words."""
+    from transformers import CLIPConfig, CLIPModel
+
+    sides = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    vision = {**sides, "image_size": 16, "patch_size": 8}
+    config = CLIPConfig(vision_config=vision, text_config={**sides, "max_position_embeddings": 16}, projection_dim=8)
+    CLIPModel(config).save_pretrained(folder / "clip")
+
+
+def open_clip_model(folder):
+    import open_clip
+
+    vision = {"layers": 1, "width": 16, "head_width": 8, "patch_size": 8, "image_size": 16}
+    text = {"context_length": 8, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}
+    config = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}
+    torch.manual_seed(0)
+    (folder / "clip").mkdir()
+    (folder / "clip" / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {}}))
+    weights = {name: part.contiguous() for name, part in open_clip.CLIP(8, vision, text).state_dict().items()}
+    save_file(weights, folder / "clip" / "open_clip_model.safetensors")
+
+
+def any_clip(folder):
+    return plain(load_open_clip(str(folder / "clip")).model.state_dict())
+
+
+def read_numbers(folder):
+    return plain(read_weights(folder / "weights.pt"))
+
+
+def reseal(folder):
+    """Make the checksums agree with what lies there now, as a stranger can."""
+    for path in folder.rglob("*"):
+        if path.suffix == SUM or path == parts_file(path.with_name(path.name.removesuffix(".parts.json"))):
+            path.unlink()
+        elif path.name == LIST:
+            write_checksums(path.parent)
+        elif path.suffix == ".json":
+            try:
+                values = json.loads(path.read_text())
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(values, dict) and SEAL in values:
+                del values[SEAL]
+                path.write_text(json.dumps(values))
+
+
+STRANGERS = {  # what others send, with no checksum, or with one that agrees with whatever they wrote
+    "run": Opener(small_run, snapshot),
+    "text tower of others": Opener(bert, text_tower),
+    "open_clip": Opener(open_clip_model, any_clip),
+    "transformers' CLIP": Opener(transformers_clip, any_clip),
+    "weights": Opener(lambda folder: torch.save(tensors(), folder / "weights.pt"), read_numbers),
+    "parser's lines": OPENERS["parses"],
+}

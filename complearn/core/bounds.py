@@ -189,6 +189,7 @@ def parquet_batches(
             if n_bytes > limit:
                 raise _too_large(path, limit)
             n_rows += len(batch)
+            batch.validate(full=True)  # texts may be no UTF-8
             yield batch
     if n_rows != content.metadata.num_rows:
         raise ValueError(f"{n_rows} of its {content.metadata.num_rows} rows can be read")

@@ -25,7 +25,7 @@ import pyarrow.parquet as parquet
 
 import complearn
 from .checksums import SEAL, document_sum, read_document
-from .files import BadData, plain, read_json, write_bytes_atomic
+from .files import BadData, parsing, plain, read_json, write_bytes_atomic
 from .own_files import open_own, own_path
 
 # %% ../../nbs/core/results.ipynb #c004
@@ -167,7 +167,7 @@ class Result:
     ) -> "Result":
         """Read and check a result.
 
-        Raise `FileNotFoundError` where there is none, `ValueError` for another schema, `BadData` for a damaged file; a
+        Raise `FileNotFoundError` where there is none, `BadData` for another schema and for a damaged file; a
         Parquet file that is missing is named in a warning, and left out."""
         path = Path(path)
         path = path / "results.json" if path.is_dir() else path
@@ -179,9 +179,10 @@ class Result:
         if not isinstance(values, dict) or values.get("schema") != SCHEMA:
             schema = values.get("schema") if isinstance(values, dict) else None
             remedy = "run the experiment again, or read it with the version that wrote it"
-            raise ValueError(f"{path} has schema {schema}, and this version reads schema {SCHEMA}; {remedy}")
-        frames = {kind: _read_frames(path, values.get("files", {}).get(kind, {})) for kind in _KINDS}
-        return cls(values["setting"], _check_rows(values["rows"]), values["methods"], **frames)
+            raise BadData(f"{path} has schema {schema}, and this version reads schema {SCHEMA}; {remedy}")
+        with parsing(path, "bring it back from a copy, or run the experiment again"):
+            frames = {kind: _read_frames(path, values.get("files", {}).get(kind, {})) for kind in _KINDS}
+            return cls(dict(values["setting"]), _check_rows(values["rows"]), dict(values["methods"]), **frames)
 
 
 def _results_file(path: str | Path) -> Path:

@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ..core.checksums import LIST, verify, write_checksums
-from ..core.config import RequestError, strict
-from ..core.files import atomic_folder, plain, read_json, write_json
+from ..core.config import RequestError, opening, strict
+from ..core.files import BadData, atomic_folder, plain, read_json, write_json
 from ..core.own_files import check_own
 from .composer import model as composer  # noqa: F401  registers its kinds of model
 from .dual import ModelConfig, temperature_fault
@@ -294,10 +294,9 @@ def load_model(
     folder = Path(folder)
     if folder.is_dir():
         check_own(folder)
-    if (folder / FILES[0]).is_file():
-        description = read_json(verify(folder / FILES[0]))
-    else:
-        description = {}
+    description = read_json(verify(folder / FILES[0])) if (folder / FILES[0]).is_file() else {}
+    if not isinstance(description, dict):
+        raise BadData(f"{folder / FILES[0]} holds no mapping; is it a saved model?")
     texts = "text" in description.get("towers", ("text",))
     missing = [name for name in FILES[: 3 if texts else 2] if not (folder / name).is_file()]
     if missing:
@@ -306,28 +305,31 @@ def load_model(
             f"{', '.join(FILES)}"
         )
     if description.get("format") != 1:
-        raise ValueError(
+        raise BadData(
             f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?"
         )
-    place = f"{folder / FILES[0]}: towers"
-    parts = description["towers"]
-    size = (folder / FILES[1]).stat().st_size
+    with opening(folder, "save the model again, or bring the folder back from a copy"):
+        place = f"{folder / FILES[0]}: towers"
+        parts = description["towers"]
+        size = (folder / FILES[1]).stat().st_size
 
-    def build_towers():
-        return {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in parts.items()}
+        def build_towers():
+            return {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in parts.items()}
 
-    for name, part in parts.items():
-        check_architecture(part["architecture"], f"{place}.{name}")
-    check_size(build_towers, size, str(folder / FILES[0]))
-    with build_within(size, str(folder / FILES[0])):
-        towers = build_towers()
         for name, part in parts.items():
-            if part["frozen"]:
-                towers[name].freeze()
-        model = assemble(
-            description["model"], list(towers.values()), load_tokenizer(verify(folder / FILES[2])) if texts else None
-        )
-    weights = load_file(verify(folder / FILES[1]))
-    check_weights(model, weights, str(folder / FILES[1]))
-    model.load_state_dict(weights)
+            check_architecture(part["architecture"], f"{place}.{name}")
+        check_size(build_towers, size, str(folder / FILES[0]))
+        with build_within(size, str(folder / FILES[0])):
+            towers = build_towers()
+            for name, part in parts.items():
+                if part["frozen"]:
+                    towers[name].freeze()
+            model = assemble(
+                description["model"],
+                list(towers.values()),
+                load_tokenizer(verify(folder / FILES[2])) if texts else None,
+            )
+        weights = load_file(verify(folder / FILES[1]))
+        check_weights(model, weights, str(folder / FILES[1]))
+        model.load_state_dict(weights)
     return model.to(device).eval()

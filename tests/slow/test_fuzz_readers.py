@@ -1,8 +1,8 @@
-"""Every reader and parser with a small valid set (`data.fixtures.specimens`), tried on thousands of broken copies of
-it.
+"""Every reader and parser with a small valid set (`data.fixtures.specimens`), and every kind of file and folder that is
+opened (`openers`), tried on thousands of broken copies.
 
 A reader that is registered is tried as soon as its specimen is; without one the first test fails.
-What is allowed is a result, or `BadData`.
+What is allowed is a result, or an error of this project.
 """
 
 import json
@@ -11,7 +11,10 @@ import shutil
 import warnings
 
 import pytest
+from openers import OPENERS, STRANGERS, reseal
 
+from complearn.core.checksums import LIST, SUM
+from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.data.fixtures.specimens import SPECIMENS
 from complearn.data.loading import fingerprint
@@ -98,6 +101,7 @@ def test_every_reader_has_a_specimen():
     assert set(READERS) <= set(SPECIMENS), (
         "write a small valid set of the new reader's format in nbs/data/fixtures/specimens.ipynb"
     )
+    assert TRIALS * len({**OPENERS, **STRANGERS}) >= 3500
     assert TRIALS * sum(name not in ("generated", "objects", "trifeature") for name in SPECIMENS) >= 5000
 
 
@@ -127,4 +131,36 @@ def test_broken_copies_give_a_result_or_bad_data(name, tmp_path):
                 )
             file.write_bytes(whole)
     shutil.rmtree(tmp_path, ignore_errors=True)
+    assert not escaped, f"{name}: {len(escaped)} kinds of error that are not the project's own: {escaped}"
+
+
+def holds_content(path):
+    """Whether a file is more than a checksum of others."""
+    return path.is_file() and path.stat().st_size and not path.name.endswith((LIST, SUM, ".parts.json", "lock"))
+
+
+@pytest.mark.parametrize("name", {**OPENERS, **STRANGERS})
+def test_broken_files_of_ours_and_of_strangers_give_a_result_or_an_error_of_ours(name, tmp_path):
+    """The checksums are made to agree, so that what lies behind them is reached."""
+    opener = {**OPENERS, **STRANGERS}[name]
+    draw = random.Random(name)
+    (tmp_path / "whole").mkdir()
+    escaped = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        opener.write(tmp_path / "whole")
+        files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*"))
+        files = [file for file in files if holds_content(tmp_path / "whole" / file)]
+        for trial in range(TRIALS):
+            file = draw.choice(files)
+            shutil.rmtree(tmp_path / "broken", ignore_errors=True)
+            shutil.copytree(tmp_path / "whole", tmp_path / "broken")
+            (tmp_path / "broken" / file).write_bytes(mutate((tmp_path / "whole" / file).read_bytes(), draw))
+            reseal(tmp_path / "broken")
+            try:
+                opener.read(tmp_path / "broken")
+            except (BadData, RequestError, FileNotFoundError):
+                pass
+            except Exception as error:
+                escaped.setdefault(f"{type(error).__name__}: {str(error)[:120]}", f"trial {trial}, {file}")
     assert not escaped, f"{name}: {len(escaped)} kinds of error that are not the project's own: {escaped}"

@@ -93,8 +93,9 @@ class CodeStore:
         return cls(folder, about, images, words, *arrays)
 
     def _sparse(self, kind: type, by: str, shape: tuple[int, int]) -> Any:
-        parts = (np.load(self.folder / f"by_{by}-{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr"))
-        return kind(tuple(parts), shape=shape, copy=False)
+        names = [f"by_{by}-{name}.npy" for name in ("data", "indices", "indptr")]
+        with parsing(self.folder, "delete it, and it is made again"):
+            return kind(tuple(np.load(self.folder / name, mmap_mode="r") for name in names), shape=shape, copy=False)
 
     @cached_property
     def by_item(self) -> csr_matrix:

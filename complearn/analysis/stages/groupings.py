@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ...core.bounds import check_parquet, load_arrays
 from ...core.checksums import check_sealed, write_sealed
-from ...core.config import check_choice
+from ...core.config import check_choice, opening
 from ...core.figures import figure_of_texts, theme
 from ...data.pairs import Pair, common_labels
 from ...training.methods.multistage.clusters import stage_vectors
@@ -213,24 +213,25 @@ def _read_embeddings(
     path = Path(path)
     check_choice("ending of an embeddings file", path.suffix, FORMATS)
     check_sealed(path)
-    if path.suffix == ".npz":
-        columns = load_arrays(path)
-        arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
-    else:
-        check_parquet(path)
-        table = parquet.read_table(path, page_checksum_verification=True)
-        lists = {
-            field.name: table[field.name].combine_chunks()
-            for field in table.schema
-            if pa.types.is_fixed_size_list(field.type)
+    with opening(path, "write it again with write_embeddings"):
+        if path.suffix == ".npz":
+            columns = load_arrays(path)
+            arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
+        else:
+            check_parquet(path)
+            table = parquet.read_table(path, page_checksum_verification=True)
+            lists = {
+                field.name: table[field.name].combine_chunks()
+                for field in table.schema
+                if pa.types.is_fixed_size_list(field.type)
+            }
+            arrays = {name: part.flatten().to_numpy().reshape(len(part), -1) for name, part in lists.items()}
+            columns = {name: table[name].to_pylist() for name in table.column_names if name == "keys"}
+        if "keys" not in columns or not arrays:
+            raise ValueError(f"{path} holds no embeddings with keys; write them with write_embeddings")
+        return [str(key) for key in columns["keys"]], {
+            name: torch.from_numpy(np.array(part)) for name, part in arrays.items()
         }
-        arrays = {name: part.flatten().to_numpy().reshape(len(part), -1) for name, part in lists.items()}
-        columns = {name: table[name].to_pylist() for name in table.column_names if name == "keys"}
-    if "keys" not in columns or not arrays:
-        raise ValueError(f"{path} holds no embeddings with keys; write them with write_embeddings")
-    return [str(key) for key in columns["keys"]], {
-        name: torch.from_numpy(np.array(part)) for name, part in arrays.items()
-    }
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #03b9ac46
 def write_stages(

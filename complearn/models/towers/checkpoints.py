@@ -187,7 +187,7 @@ def load_weights(
     weights: Mapping[str, Tensor],  # in open_clip's names, older or newer
     source: str,  # where they come from, for messages
 ) -> None:
-    """Load weights into an open_clip model; raise ValueError where they are those of another one, or of another image
+    """Load weights into an open_clip model; raise BadData where they are those of another one, or of another image
     size or caption length."""
     library = need("open_clip", "towers")
     constants = {
@@ -201,7 +201,7 @@ def load_weights(
         weights[name] = weights[name].reshape(model.state_dict()[name].shape)
     if wrong := _misfits(model, weights):
         sizes = _other_sizes(model, weights)
-        raise ValueError(_misfit_message(source, [*sizes.values(), *wrong], _other_model(weights, source, sizes)))
+        raise BadData(_misfit_message(source, [*sizes.values(), *wrong], _other_model(weights, source, sizes)))
     model.load_state_dict(weights)
 
 

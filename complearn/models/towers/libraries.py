@@ -11,7 +11,7 @@ __all__ = ['FREE', 'TIMM_ARGUMENTS', 'HF_FILES', 'patch_tokens', 'expand_home', 
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from ...core.bounds import check_stored
 from ...core.checksums import LIST, verify_listed, write_checksums
+from ...core.config import opening
 from ...core.extras import need
 from ...core.files import BadData, atomic_folder, read_json
 from ...core.own_files import check_own
@@ -103,36 +104,42 @@ def open_folder(
     folder = Path(name)
     if not folder.is_dir():
         return nullcontext()
-    check_own(folder, links=True)
-    verify_listed(folder, "get the folder again, or save it again")
-    for path in folder.rglob("*"):
-        if path.suffix in _PICKLED and path.is_file() and zipfile.is_zipfile(path):
-            check_stored(path)
-    if (folder / "adapter_config.json").exists():
-        raise Untrusted(
-            f"{folder / 'adapter_config.json'} names a model elsewhere; merge the adapter into its model, and give "
-            f"that folder"
-        )
-    for path in (folder / file for file in files if (folder / file).is_file()):
-        check_plain(read_json(path), str(path), free=FREE)
-    for path in folder.glob("*.index.json"):
-        parts = read_json(path).get("weight_map", {}).values()
-        if outside := [part for part in parts if str(part) != Path(str(part)).name]:
-            raise Untrusted(f"{path} names {outside[0]!r}, a file elsewhere; copy it into the folder and give its name")
-    path = folder / "tokenizer_config.json"
-    values = read_json(path) if path.is_file() else {}
-    check_plain({key: value for key, value in values.items() if key in (*REFUSED, "tokenizer_class")}, str(path))
-    outside = [
-        key
-        for key, value in values.items()
-        if key.endswith("_file") and key != "special_tokens_map_file" and "/" in str(value)
-    ]
-    if outside:
-        raise Untrusted(
-            f"{path}: {outside[0]} is {values[outside[0]]!r}, a file elsewhere; copy it into the folder and give its "
-            f"name"
-        )
-    return offline(name)
+    with opening(folder, "get the folder again"):
+        check_own(folder, links=True)
+        verify_listed(folder, "get the folder again, or save it again")
+        for path in folder.rglob("*"):
+            if path.suffix in _PICKLED and path.is_file() and zipfile.is_zipfile(path):
+                check_stored(path)
+        if (folder / "adapter_config.json").exists():
+            raise Untrusted(
+                f"{folder / 'adapter_config.json'} names a model elsewhere; merge the adapter into its model, and give "
+                f"that folder"
+            )
+        for path in (folder / file for file in files if (folder / file).is_file()):
+            check_plain(read_json(path), str(path), free=FREE)
+        for path in folder.glob("*.index.json"):
+            parts = read_json(path).get("weight_map", {}).values()
+            if outside := [part for part in parts if str(part) != Path(str(part)).name]:
+                raise Untrusted(
+                    f"{path} names {outside[0]!r}, a file elsewhere; copy it into the folder and give its name"
+                )
+        path = folder / "tokenizer_config.json"
+        values = read_json(path) if path.is_file() else {}
+        check_plain({key: value for key, value in values.items() if key in (*REFUSED, "tokenizer_class")}, str(path))
+        outside = [
+            key
+            for key, value in values.items()
+            if key.endswith("_file") and key != "special_tokens_map_file" and "/" in str(value)
+        ]
+        if outside:
+            raise Untrusted(
+                f"{path}: {outside[0]} is {values[outside[0]]!r}, a file elsewhere; copy it into the folder and give its "
+                f"name"
+            )
+    stack = ExitStack()
+    stack.enter_context(opening(folder, "get the folder again"))
+    stack.enter_context(offline(name))
+    return stack
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c007
 # that say nothing about files or addresses; timm takes many others, and some of those fetch or read what they name
@@ -566,12 +573,13 @@ def load_hf_text(
     module, logits = _load_hf(name, "text_model", weights, config, depth)
     with open_folder(name, "config.json"):
         inner = need("transformers", "towers").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    limits = [
-        limit
-        for limit in (inner.model_max_length, getattr(module.config, "max_position_embeddings", None))
-        if limit and limit < 10**6
-    ]
-    tokenizer = HFTokenizer(inner, context or min(limits, default=512))
+    with opening(name, "get the model again"):
+        limits = [
+            limit
+            for limit in (inner.model_max_length, getattr(module.config, "max_position_embeddings", None))
+            if limit and limit < 10**6
+        ]
+        tokenizer = HFTokenizer(inner, context or min(limits, default=512))
     tower = HFText(portable_config(module.config), start=tokenizer.start, end=tokenizer.end, module=module, **options)
     tower.tokenizer = tokenizer
     tower.logits = logits

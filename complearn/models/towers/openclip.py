@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...core.bounds import load_arrays
+from ...core.config import opening
 from ...core.extras import need
 from ...core.files import parsing, read_json
 from ...core.own_files import check_own
@@ -316,10 +317,11 @@ def load_open_clip(
     for folder in (name, name.partition(":")[2]):
         if folder and Path(folder).is_dir():
             check_own(folder, links=True)
-    if is_clip_folder(name):
-        return _load_checkpoint(read_clip_folder(name), name, quick_gelu)
-    if Path(name).is_file() and is_torchscript(name):
-        return _load_checkpoint(read_openai(name), name, quick_gelu)
+    with opening(name):
+        if is_clip_folder(name):
+            return _load_checkpoint(read_clip_folder(name), name, quick_gelu)
+        if Path(name).is_file() and is_torchscript(name):
+            return _load_checkpoint(read_openai(name), name, quick_gelu)
     model_name, weights = _parse_name(name)
     config = _read_config(model_name)
     file = _find_weights(model_name, weights)

@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
+from ...core.config import opening
 from ...core.extras import need
-from ...core.files import write_bytes_atomic
+from ...core.files import BadData, read_json, write_bytes_atomic
 from ...data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from ...language.readings import Reading
 
@@ -395,10 +396,11 @@ def load_tokenizer(
     path: Path | str,  # a `tokenizer.json` that a tokenizer's `save` wrote
 ) -> Any:  # captions, names -> Tokens
     "Read a tokenizer of any kind."
-    values = json.loads(Path(path).read_text(encoding="utf-8"))
-    kinds = {"word": WordTokenizer, "hf": HFTokenizer, "clip": CLIPTokenizer}
-    if values.get("kind") not in kinds:
-        raise ValueError(
-            f"{path}: a tokenizer's file says kind {', '.join(kinds)}; this one says {values.get('kind')!r}"
-        )
-    return kinds[values["kind"]].from_dict(values)
+    with opening(path, "bring this file back from a copy"):
+        values = read_json(path)
+        kinds = {"word": WordTokenizer, "hf": HFTokenizer, "clip": CLIPTokenizer}
+        if values.get("kind") not in kinds:
+            raise BadData(
+                f"{path}: a tokenizer's file says kind {', '.join(kinds)}; this one says {values.get('kind')!r}"
+            )
+        return kinds[values["kind"]].from_dict(values)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, missing_files, verify, write_checksums, write_listed
-from ...core.files import atomic_folder, plain, read_json, remove_folder
+from ...core.files import atomic_folder, parsing, plain, read_json, remove_folder
 from ...core.own_files import own_folder
 from ...core.runs import Run, differences
 from .optimization import MovingAverage, load_moments, moments
@@ -38,7 +38,8 @@ def read_tensors(
     remedy: str = "bring this file back from a copy",  # what to do where it is damaged
 ) -> dict[str, Tensor]:  # on the CPU
     "Named tensors from a run's file; raise DamagedFile that names it unless it is the one that was written."
-    return load_file(verify(path, remedy))
+    with parsing(path, remedy):
+        return load_file(verify(path, remedy))
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c009
 def _save_checkpoint(

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, read_checksums
-from ...core.config import RequestError
+from ...core.config import RequestError, opening
 from ...core.files import parsing
 from ...core.own_files import follow_outside
 from ...core.runs import Run, find
@@ -109,15 +109,16 @@ class Snapshot:
         device: str = "cpu",  # where to
     ) -> nn.Module:  # in evaluation mode
         "The model with these weights."
-        config = read_model(self.run.config["model"])
+        with opening(self.run.path / "config.json", "bring the run back from a copy"):
+            config = read_model(self.run.config["model"])
         file = self.run.tokenizer_file
         if not self.run.prepared:
             check_names(self.run.config["model"], f"{self.run.path / 'config.json'}: model")
         place = f"{self.run.path / 'config.json'}: model"
         size = sum(path.stat().st_size for path in self.files if path.exists())
-        with offline(place), build_within(size, place):
+        with opening(place, "bring the run back from a copy"), offline(place), build_within(size, place):
             model = build(config, load_tokenizer(file) if file else None, self.run.config.get("seed", 0))
-        model.load_state_dict(self.weights())
+            model.load_state_dict(self.weights())
         return model.to(device).eval()
 
     def scorer(
