@@ -311,7 +311,7 @@ def test_a_sentence_that_can_not_be_shown_says_what_to_do(tmp_path):
     assert "the disk is gone" in failed["note"] and "Correct it by hand" in failed["note"] and failed["cells"] == []
     assert len(asked(app, "correct", tree=TREES["a dog near a cat"])["sentence"]["nodes"]) == 5
     app.controller.source.corrections.write_text("broken\n")
-    assert "mend or delete the line" in refusal(app, "open_sentence", id="caption-0")
+    assert "delete corrections.jsonl.parts.json" in refusal(app, "open_sentence", id="caption-0")
 
 
 def test_a_run_without_a_model_is_listed_with_the_reason(tmp_path):

@@ -50,10 +50,10 @@ def opening(
     pass."""
     try:
         yield
-    except (BadData, RequestError, ImportError, FileNotFoundError, MemoryError):
+    except (BadData, RequestError, ImportError, MemoryError, FileNotFoundError, ConnectionError, InterruptedError):
         raise
     except Exception as error:
-        raise BadData(f"{place}: {describe_fault(error)}; {remedy}") from error
+        raise BadData(f"{place} cannot be opened: {describe_fault(error)}; {remedy}") from error
 
 # %% ../../nbs/core/config.ipynb #n027
 def check_choice(

@@ -19,7 +19,8 @@ from typing import Any
 import pandas as pd
 
 from .checksums import LIST, DamagedFile, read_checksums, verify, write_listed
-from .files import plain, read_json, write_bytes_atomic, write_errors
+from .config import RequestError
+from .files import BadData, plain, read_json, write_bytes_atomic, write_errors
 from .journals import read_lines, write_whole
 from .own_files import ForeignFile, check_own, open_own, own_path
 from .results import code_version, versions
@@ -125,8 +126,8 @@ class Run:
             accept = f"if a person edited it, accept it: python -m complearn.launch {self.path} --accept-config"
             own_path(self.path, "config.json")
             stored = self._read("config.json", f"bring this file back from a copy, or {accept}")
-            if not isinstance(stored, dict) or "made" not in stored:
-                raise ValueError(
+            if not isinstance(stored, dict) or not isinstance(stored.get("made"), dict):
+                raise BadData(
                     f"{self.path} is not a run: its config.json was written by something else; {RUN_DEFINITION}"
                 )
             self.config = stored
@@ -320,11 +321,11 @@ class Run:
         if step is not None:
             paths = self._checkpoints()
             if phase is not None:
-                raise ValueError(
+                raise RequestError(
                     f"weights are those of a phase or of a step, not of both: phase {phase!r}, step {step}"
                 )
             if step not in paths:
-                raise ValueError(
+                raise RequestError(
                     f"{self.path} keeps no checkpoint of step {step}; kept are: {', '.join(map(str, paths)) or 'none'}"
                 )
             return paths[step] / "model.safetensors"
@@ -342,7 +343,9 @@ class Run:
                 raise DamagedFile(
                     f"{self.path}/phases/{selected:02d}-*.safetensors is missing; bring it back; kept are: {names}"
                 )
-            raise ValueError(f"{self.path} has not ended phase {-1 if phase is None else phase!r}; ended are: {names}")
+            raise RequestError(
+                f"{self.path} has not ended phase {-1 if phase is None else phase!r}; ended are: {names}"
+            )
         return matching[0]
 
     @property
@@ -376,7 +379,7 @@ class Run:
         summary = self._read(
             "done.json", f"delete it; if the run had ended, python -m complearn.launch {self.path} marks it again"
         )
-        if not isinstance(summary, dict):
+        if not isinstance(summary, dict) or not isinstance(summary.get("phases", 0), int):
             raise DamagedFile(
                 f"{self.path / 'done.json'} holds no summary but {summary!r}; delete it, and start the run again"
             )

@@ -133,8 +133,8 @@ def open_folder(
         ]
         if outside:
             raise Untrusted(
-                f"{path}: {outside[0]} is {values[outside[0]]!r}, a file elsewhere; copy it into the folder and give its "
-                f"name"
+                f"{path}: {outside[0]} is {values[outside[0]]!r}, a file elsewhere; copy it into the folder and give "
+                f"its name"
             )
     stack = ExitStack()
     stack.enter_context(opening(folder, "get the folder again"))

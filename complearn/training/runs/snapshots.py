@@ -37,9 +37,12 @@ def run_data(
 ) -> Sequence[Pair]:
     """The data set that a run's configuration names; nothing is downloaded for it. Links that lead out of a folder are
     followed where the configuration says so, if it is this process's own or inside `follow_outside`."""
-    data = run.config["data"] if part is None else part(run.config["data"])
+    with opening(run.path / "config.json", "bring the run back from a copy"):
+        data = run.config["data"] if part is None else part(run.config["data"])
+        name = data["name"]
+        arguments = dict(data.get("args", {}))
     with offline(f"{run.path / 'config.json'}: data"), follow_outside(run.prepared):
-        return read(data["name"], **data.get("args", {}))
+        return read(name, **arguments)
 
 # %% ../../../nbs/training/runs/snapshots.ipynb #n008
 class Snapshot:
