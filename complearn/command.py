@@ -652,6 +652,34 @@ def _review(
         )
     open_app("review", {"edits": edits})
 
+# %% ../nbs/command.ipynb #cm19
+@app.command(
+    "cache",
+    help="Show what is kept to be quick the next time, or delete it.\n\nExample: complearn cache outputs --clear",
+)
+def _cache(
+    kinds: Annotated[list[str] | None, typer.Argument(help="e.g. features; without one, all kinds")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="delete it; trees that you corrected stay")] = False,
+    json: _JSON = False,
+) -> None:
+    from complearn.core.caches import cache_room, cache_table, clear_cache
+    from complearn.core.files import cache_dir
+
+    table = cache_table(*kinds or ())
+    deleted = clear_cache(*kinds or ()) if clear else 0
+    if json:
+        records = table.rename_axis(index="kind").reset_index().to_dict("records")
+        print(json_format.dumps({"folder": str(cache_dir()), "deleted": deleted, "kinds": records}))
+        return
+    for kind, line in table.iterrows():
+        size = f"{line['bytes'] / 2**20:,.1f} MB"
+        print(f"{kind:12} {size:>12} {line['entries']:>9,} kept, last used {line['last used']}: {line['what']}")
+    if clear:
+        print(f"{deleted / 2**20:,.1f} MB deleted from {cache_dir()}")
+    else:
+        room = cache_room() / 2**30
+        print(f"in {cache_dir()}; each kind may take {room:g} GB (COMPLEARN_CACHE_GB); --clear deletes it")
+
 # %% ../nbs/command.ipynb #cm16
 INTERRUPTED = 128 + signal.SIGINT  # exit status that typer makes of a KeyboardInterrupt
 STOPPED = 128 + signal.SIGTERM

@@ -20,6 +20,8 @@ import torch
 
 import complearn
 from complearn import api, command
+from complearn.core.caches import write_cache
+from complearn.core.files import cache_dir
 from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run, training_process
 from complearn.data.fixtures.specimens import write_benchmarks
@@ -29,7 +31,7 @@ from complearn.training.runs.sweep import _progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
 VERBS = ("demo", "train", "judge", "study", "runs", "report", "open", "edits", "parse", "graph", "split", "review")
-VERBS = (*VERBS, "list", "check", "docs", "export")
+VERBS = (*VERBS, "list", "check", "docs", "export", "cache")
 OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs, "export": api.export}
 PASSED_ON = {
     "edits": ("complearn.apps.edits.command", []),
@@ -212,6 +214,21 @@ def test_the_console_script_is_the_command():
     assert 'cfg["console_scripts"].split()' in (ROOT / "setup.py").read_text()
     done = subprocess.run([sys.executable, "-m", "complearn", "list"], capture_output=True, text=True, cwd="/")
     assert done.returncode == 0 and "method\n" in done.stdout
+
+
+def test_what_is_kept_is_shown_and_deleted_on_request(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
+    for kind, size in (("maps", 3 * 2**20), ("features", 2**19)):
+        write_cache(cache_dir(kind) / "a", bytes(size))
+    assert command.main(["cache"]) == 0
+    out = capsys.readouterr().out
+    assert "maps " in out and "3.0 MB" in out and f"in {tmp_path}; each kind may take 32 GB" in out
+    assert command.main(["cache", "maps", "--clear"]) == 0
+    assert f"3.0 MB deleted from {tmp_path}" in capsys.readouterr().out and not list((tmp_path / "maps").iterdir())
+    assert command.main(["cache", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["kind"], each["entries"], each["bytes"]) for each in told["kinds"]] == [("features", 1, 2**19)]
+    assert command.main(["cache", "map"]) == 2 and "no kind of cache 'map'" in capsys.readouterr().err
 
 
 def test_photos_are_trained_on_and_asked_about_in_one_line(trained, album, capsys):

@@ -55,6 +55,23 @@ def test_a_new_code_version_is_the_same_run(tmp_path, monkeypatch):
     assert Run.create(tmp_path / "a", CONFIG).provenance["code"] != "9.9.9+0"
 
 
+def test_a_run_says_which_versions_trained_it(tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "a", CONFIG)
+    begun = run.provenance["code"]
+    assert run.note_versions() == "" and run.code == begun and not (tmp_path / "a" / "continued.jsonl").exists()
+    (tmp_path / "a" / "checkpoints" / "step-00000040").mkdir(parents=True)
+    monkeypatch.setattr(module, "code_version", lambda: "9.9.9+0")
+    message = run.note_versions()
+    assert "goes on from step 40" in message and f'code: "{begun}" there, "9.9.9+0" asked for' in message
+    assert run.note_versions() == "" and Run(tmp_path / "a").code == f"{begun}, and 9.9.9+0 from step 40"
+    monkeypatch.setattr(module, "versions", lambda: {**run.provenance["versions"], "torch": "99"})
+    assert "versions.torch: " in run.note_versions() and run.code == f"{begun}, and 9.9.9+0 from step 40"
+    content = (tmp_path / "a" / "continued.jsonl").read_text()
+    (tmp_path / "a" / "continued.jsonl").write_text(content.replace('"step": 40', '"step": 10'))
+    with pytest.raises(DamagedFile, match="continued.jsonl: line 1, 2 is not as it was written"):
+        run.code  # noqa: B018
+
+
 @pytest.mark.parametrize("make", ["absent", "empty", "file", "foreign config", "broken config"])
 def test_what_is_not_a_run_says_what_a_run_is(tmp_path, make):
     folder = tmp_path / "x"

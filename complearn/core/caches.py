@@ -210,28 +210,30 @@ def keep_folder(
     return made
 
 # %% ../../nbs/core/caches.ipynb #cx11
-def cache_table() -> (
-    pd.DataFrame
-):  # entries, bytes and last use of each kind that is there; the folder as the index's name
-    "What is kept in the folder for caches."
+def _known_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise RequestError(f"there is no kind of cache {unknown[0]!r}; there are {', '.join(KINDS)}")
+    return kinds or tuple(KINDS)
+
+
+def cache_table(
+    *kinds: str,  # of `KINDS`; none: all
+) -> pd.DataFrame:  # by kind: what it is, entries, bytes and last use; kinds of which nothing is kept are left out
+    "What is kept in the folder for caches; raise RequestError if there is no such kind."
     rows = []
-    for kind, about in KINDS.items():
+    for kind in _known_kinds(kinds):
         if entries := kept_entries(kind):
-            last = pd.Timestamp(entries[-1].used, unit="s").strftime("%Y-%m-%d") if entries[-1].used else ""
-            size = sum(entry.size for entry in entries)
-            rows.append((kind, about, len(entries), size, last))
-    table = pd.DataFrame(rows, columns=["kind", "what", "entries", "bytes", "last used"]).set_index("kind")
-    return table.rename_axis(index=str(cache_dir()))
+            last = pd.Timestamp(entries[-1].used, unit="s").strftime("%Y-%m-%d")
+            rows.append((kind, KINDS[kind], len(entries), sum(entry.size for entry in entries), last))
+    return pd.DataFrame(rows, columns=["kind", "what", "entries", "bytes", "last used"]).set_index("kind")
 
 
 def clear_cache(
     *kinds: str,  # of `KINDS`; none: all
 ) -> int:  # bytes that were deleted
     "Delete what is kept of some kinds; raise RequestError if there is no such kind. A person's own trees stay."
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise RequestError(f"there is no kind of cache {unknown[0]!r}; there are {', '.join(KINDS)}")
     deleted = 0
-    for kind in kinds or KINDS:
+    for kind in _known_kinds(kinds):
         for entry in kept_entries(kind):
             delete_entry(entry)
             deleted += entry.size

@@ -394,6 +394,8 @@ def launch(
         refusal = offline(str(run.path / "config.json"), "if you trust it, let it download once with --online")
         with _hold_lock(run), nullcontext() if online else refusal:
             run.complete_list()
+            if not int(os.environ.get("RANK", 0)) and (message := run.note_versions()):
+                warnings.warn(message, stacklevel=2)
             make_trainer(run, device, progress).fit()
     return run
 
@@ -414,7 +416,7 @@ def write_card(
     ]
     facts = {
         "name": run.path.name,
-        "code": run.provenance["code"],
+        "code": run.code,
         "seed": run.config.get("seed", 0),
         "phases": "\n".join(phases),
     }

@@ -136,7 +136,7 @@ def teachers_setting(
             "method": run.method,
             "seed": run.seed,
             "configuration": run.config,
-            "code": run.provenance["code"],
+            "code": run.code,
         }
 
     records = {run.path.name: about_run(run) for run in runs}

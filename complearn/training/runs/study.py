@@ -398,7 +398,7 @@ class Study:
             if of_log is not None:
                 rows = rows + of_log(log, label, seed)
             record = {"method": label, "seed": seed, "configuration": run.config, "budget": budget(run), "facts": facts}
-            record |= {"code": run.provenance["code"], "judged_by": code_version(), "device": describe_device(device)}
+            record |= {"code": run.code, "judged_by": code_version(), "device": describe_device(device)}
 
             def means(lines):
                 return nested_means(
