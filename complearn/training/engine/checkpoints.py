@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -108,9 +109,12 @@ def _check_identity(
     path: Path,  # the checkpoint
     saved: dict,  # the identity that it was made with
     current: dict,  # the identity of the run that resumes from it
+    usual: Mapping[str, Any],  # values of settings of training that an older version did not know, and so had
 ) -> None:
     "Raise ValueError if a checkpoint belongs to another configuration, naming what differs."
-    differing = differences(saved, current)
+    stored = saved.get("train", {})
+    new = {name: usual[name] for name in current.get("train", {}) if name in usual and name not in stored}
+    differing = differences(saved | {"train": plain(new) | stored}, current)
     if differing:
         listed = "; ".join(differing[:5]) + (f"; and {len(differing) - 5} more" if len(differing) > 5 else "")
         raise ValueError(
@@ -130,6 +134,7 @@ class Checkpointer:
         parameters: Mapping[str, nn.Parameter],  # those of objectives, by name
         identity: Mapping[str, Any],  # what a checkpoint must agree in, from `identity_of`
         processes: Processes,  # who trains together
+        usual: Mapping[str, Any] = MappingProxyType({}),  # see `_check_identity`
         average: MovingAverage | None = None,  # of the weights; changed by `restore`
         keep: int = 2,  # how many checkpoints stay
     ):
@@ -138,6 +143,7 @@ class Checkpointer:
         self.objectives = objectives
         self.parameters = parameters
         self.identity = identity
+        self.usual = usual
         self.processes = processes
         self.average = average
         self.keep = keep
@@ -191,7 +197,7 @@ class Checkpointer:
         ]
         otherwise = f"delete it, and the run goes on from {earlier[-1]}" if earlier else "begin another run"
         tensors, values = load_checkpoint(path, f"bring this file back from a copy, or {otherwise}")
-        _check_identity(path, values["identity"], self.identity)
+        _check_identity(path, values["identity"], self.identity, self.usual)
         return tensors, values
 
     def restore(

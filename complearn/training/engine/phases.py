@@ -9,7 +9,7 @@ __all__ = ['SCHEDULES', 'Phase', 'State', 'match_names', 'set_trainable', 'lr_fa
 # %% ../../../nbs/training/engine/phases.ipynb #imports0
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -217,6 +217,14 @@ class TrainSettings:
         if self.shares:
             return values
         return {name: value for name, value in values.items() if name != "shares"}
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        "The values of the settings that a configuration may leave out; a new setting's value is what was done before."
+        given = {each.name: each.default for each in fields(self) if each.default is not MISSING}
+        return given | {
+            each.name: each.default_factory() for each in fields(self) if each.default_factory is not MISSING
+        }
 
 # %% ../../../nbs/training/engine/phases.ipynb #n006
 def unwrap(model: Any) -> nn.Module:

@@ -148,7 +148,14 @@ class Trainer:
         agreed = self.describe(identity or {})
         rest = {"average": self.average, "keep": self.settings.keep}
         self.checkpointer = Checkpointer(
-            run, self.state, self.objectives, self.objective_parameters, agreed, self.processes, **rest
+            run,
+            self.state,
+            self.objectives,
+            self.objective_parameters,
+            agreed,
+            self.processes,
+            self.settings.usual,
+            **rest,
         )
         self.actions = [
             Every(self.settings.log_every, _log_step, phase_end=True),
