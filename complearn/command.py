@@ -645,12 +645,15 @@ _pass_on(
 )
 def _review(
     edits: Annotated[str, typer.Argument(help="file that complearn edits wrote")],
+    captions: Annotated[
+        str | None, typer.Option(help="folder of photos with the captions that were edited: shows the pictures")
+    ] = None,
 ) -> None:
     if not Path(edits).expanduser().exists():
         raise FileNotFoundError(
             f"review: there is no {Path(edits).expanduser().absolute()}; make it: complearn edits captions.csv {edits}"
         )
-    open_app("review", {"edits": edits})
+    open_app("review", {"edits": edits, "captions": captions})
 
 # %% ../nbs/command.ipynb #cm16
 INTERRUPTED = 128 + signal.SIGINT  # exit status that typer makes of a KeyboardInterrupt

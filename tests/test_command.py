@@ -23,7 +23,7 @@ from complearn import api, command
 from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run, training_process
 from complearn.data.fixtures.specimens import write_benchmarks
-from complearn.data.readers.edits import training_command
+from complearn.data.readers.edits import review_command, training_command
 from complearn.training.runs.snapshots import run_data
 from complearn.training.runs.sweep import _progress_of
 
@@ -362,7 +362,9 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     both = ["--runs", str(trained), "--runs", str(trained.parent)]
     assert command.main(["open", "map", *both]) == 0 and given.pop() == ["map", *both]
     assert command.main(["review", str(album / "captions.csv")]) == 0
-    assert given[1] == ["review", "--edits", str(album / "captions.csv")]
+    assert given.pop() == ["review", "--edits", str(album / "captions.csv")]
+    assert command.main(["review", str(album / "captions.csv"), "--captions", str(album)]) == 0
+    assert given.pop() == ["review", "--edits", str(album / "captions.csv"), "--captions", str(album)]
 
 
 def test_what_an_app_cannot_use_is_one_line_that_names_the_command(album, capsys, monkeypatch):
@@ -388,7 +390,11 @@ def test_the_line_that_check_prints_of_edits_trains_on_them(album, tmp_path, her
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert command.main(["check", str(path)]) == 0
     review, train = (line.strip() for line in capsys.readouterr().out.splitlines()[-2:])
-    assert review == f"complearn review {path}" and train == training_command(path)
+    assert shlex.split(review) == ["complearn", "review", str(path), "--captions", str(photos)], (
+        "the pictures are shown"
+    )
+    assert review == review_command(path) and train == training_command(path)
+    assert review_command(tmp_path / "elsewhere.jsonl") == f"complearn review {tmp_path / 'elsewhere.jsonl'}"
     words = shlex.split(train)
     assert words[:3] == ["complearn", "train", "negclip"] and f"folder: {json.dumps(str(photos))}" in words[3]
     monkeypatch.chdir(tmp_path)
