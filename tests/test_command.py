@@ -241,13 +241,19 @@ def test_a_pretrained_clip_is_judged_before_and_after(album, tmp_path, here, cap
     assert Run.open(tmp_path / "out" / "runs" / "clip-s0").config["model"]["vision"]["frozen"]
 
 
-def test_runs_are_judged_listed_and_checked(trained, capsys):
+def test_runs_are_judged_listed_and_checked(trained, tmp_path, capsys):
     run = str(trained / "runs" / "negclip-s0")
     assert command.main(["judge", run, "--device", "cpu", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     expected = [row for row in complearn.judge(run, device="cpu").rows if row["method"] == "negclip"]
     assert [row for row in rows if row["method"] == "negclip"] == expected
-    capsys.readouterr()
+    assert command.main(["judge", run, "--device", "cpu"]) == 0 and "next: the same command with --out" in (
+        capsys.readouterr().out
+    )
+    assert command.main(["judge", run, "--device", "cpu", "--out", str(tmp_path / "kept")]) == 0
+    told = capsys.readouterr().out
+    for name in ("results.json", "results.report.html"):
+        assert str(tmp_path / "kept" / name) in told and (tmp_path / "kept" / name).is_file()
     assert command.main(["runs", str(trained)]) == 0 and "negclip" in capsys.readouterr().out
     assert command.main(["runs", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "done"
