@@ -195,7 +195,9 @@ def test_a_page_leads_with_its_verdict_and_folds_the_rest(tmp_path):
     assert "<figcaption class='note'>95 % intervals" in page and page.count("aria-pressed='true'") == 3, (
         "two models, and chance"
     )
-    assert "<td>binding (BIND)</td>" in page
+    averages = [row("clip", 0, "end", 9, "average", name, "accuracy", 0.8, n=4) for name in ("BIND", "COMP")]
+    page = _result_page(Result({}, averages), "Mine")
+    assert "<td>binding (BIND)</td>" in page and "<td>all compositional (COMP)</td>" in page
     assert page.count("plotly.js v") == 1 and "src=" not in page.partition("<body>")[0]
 
 
