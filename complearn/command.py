@@ -254,10 +254,13 @@ def _judge(*, json: _JSON = False, **given: Any) -> None:
         _print_json(rows=result.rows)
         return
     _print_answers(result)
-    if given["out"] and given["alphas"]:
+    if given["out"]:
         from complearn.analysis.runs.result_page import write_result_page
 
-        print(f"the curve: {_shown(write_result_page(given['out']))}")
+        print(f"\nthe numbers: {_shown(Path(given['out']) / 'results.json')}")
+        print(f"the report:  {_shown(write_result_page(given['out']))}")
+    else:
+        print("\nnext: the same command with --out FOLDER keeps the numbers, and writes a report with the verdict")
 
 
 _LOADING = {  # form of an export -> how it is opened elsewhere
@@ -555,7 +558,7 @@ def _list(
 )
 def _report(
     results: Annotated[str, typer.Argument(help="results.json, or the folder that holds it")],
-    title: Annotated[str, typer.Option(help="of the page; empty: the folder's name")] = "",
+    title: Annotated[str, typer.Option(help="of the page; empty: the name of the file or its folder")] = "",
     pdf: Annotated[bool, typer.Option("--pdf", help="print it too, through Chromium")] = False,
 ) -> None:
     _check_path("report", results)
@@ -645,12 +648,15 @@ _pass_on(
 )
 def _review(
     edits: Annotated[str, typer.Argument(help="file that complearn edits wrote")],
+    captions: Annotated[
+        str | None, typer.Option(help="folder of photos with the captions that were edited: shows the pictures")
+    ] = None,
 ) -> None:
     if not Path(edits).expanduser().exists():
         raise FileNotFoundError(
             f"review: there is no {Path(edits).expanduser().absolute()}; make it: complearn edits captions.csv {edits}"
         )
-    open_app("review", {"edits": edits})
+    open_app("review", {"edits": edits, "captions": captions})
 
 # %% ../nbs/command.ipynb #cm19
 @app.command(

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from browser import open_chromium
 from scipy import stats
 
 from complearn.analysis.runs.result_page import _result_page, print_result_page, write_result_page
@@ -191,6 +192,12 @@ def test_a_page_leads_with_its_verdict_and_folds_the_rest(tmp_path):
     assert page.index("In binding") < page.index("<figure>") < page.index("<details")
     assert page.count("<details") == 3 and "<b>" not in page and "&lt;b&gt;" in page
     assert "100 steps of 32 pairs" in page and "UTC" in page
+    assert "<figcaption class='note'>95 % intervals" in page and page.count("aria-pressed='true'") == 3, (
+        "two models, and chance"
+    )
+    averages = [row("clip", 0, "end", 9, "average", name, "accuracy", 0.8, n=4) for name in ("BIND", "COMP")]
+    page = _result_page(Result({}, averages), "Mine")
+    assert "<td>binding (BIND)</td>" in page and "<td>all compositional (COMP)</td>" in page
     assert page.count("plotly.js v") == 1 and "src=" not in page.partition("<body>")[0]
 
 
@@ -207,6 +214,41 @@ def test_a_pdf_without_a_browser_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr("complearn.analysis.runs.result_page.find_browser", lambda: None)
     with pytest.raises(RequestError, match="install it, or set BROWSER_PATH"):
         print_result_page(tmp_path / "mine.report.html")
+
+
+def test_a_page_is_named_after_its_file_or_the_folder_of_results(tmp_path):
+    result = Result({}, rows_of({"clip": (0.6, 0.61)}))
+    (tmp_path / "mine").mkdir()
+    result.write(tmp_path / "mine")
+    result.write(tmp_path / "hard_negatives.results.json")
+    assert "<title>mine</title>" in write_result_page(tmp_path / "mine").read_text()
+    page = write_result_page(tmp_path / "hard_negatives.results.json")
+    assert page.name == "hard_negatives.report.html" and "<title>hard negatives</title>" in page.read_text()
+
+
+PARTS = """() => {
+  const parts = [".xaxislayer-above", ".g-xtitle", ".legend"].map((name) => document.querySelector(`figure ${name}`));
+  return parts.flatMap((part) => [part.getBoundingClientRect().top, part.getBoundingClientRect().bottom]);
+}"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("n", [2, 12])
+def test_the_legend_lies_below_the_axis_on_a_narrow_page_and_hides_models(tmp_path, n):
+    Result({}, rows_of({f"model number {k}": (0.6, 0.61) for k in range(n)})).write(tmp_path)
+    with open_chromium() as browser:
+        page = browser.new_page(viewport={"width": 420, "height": 900}, color_scheme="dark")
+        page.goto(write_result_page(tmp_path, "Mine").as_uri())
+        page.wait_for_selector(".points path")
+        _, ticks_end, title, title_end, legend, _ = page.evaluate(PARTS)
+        assert ticks_end <= title + 1 and title_end <= legend
+        assert page.evaluate("document.documentElement.scrollWidth") == 420
+        shown = "document.querySelectorAll('.scatterlayer .trace').length"
+        before = page.evaluate(shown)
+        page.locator(".legend button").first.click()
+        page.wait_for_function(f"{shown} === {before - 1}")
+        fills = "[...document.querySelectorAll('.points path')].map((mark) => getComputedStyle(mark).fill)"
+        assert "rgb(0, 0, 0)" not in page.evaluate(fills), "nothing black on a dark page"
 
 
 @pytest.mark.browser

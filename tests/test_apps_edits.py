@@ -252,7 +252,7 @@ def test_the_command_runs_from_a_terminal(tmp_path):
     assert "1 empty caption" in result.stdout
     lines = result.stdout.splitlines()
     train = training_command("negatives.jsonl", table).replace(str(tmp_path), ".")
-    assert lines[-3:] == ["next:", "  complearn review negatives.jsonl", f"  {train}"]
+    assert lines[-3:] == ["next:", "  complearn review negatives.jsonl --captions .", f"  {train}"]
 
 
 @with_spacy

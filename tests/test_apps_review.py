@@ -82,6 +82,14 @@ def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
     assert reviewed[0].edits == [EDIT]
     command = asked(app, "export")["exported"]["command"]
     assert command == training_command(path.with_name("negatives.reviewed.jsonl"))
+    folder = path.parent / "my photos"
+    folder.mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "1.png")
+    (folder / "captions.csv").write_text("image,caption\n1.png,a dog on a bed\n")
+    photos = {"name": "folder", "args": {"folder": str(folder)}}
+    command = asked(review(path, json.dumps(photos)), "export")["exported"]["command"]
+    assert command == training_command(path.with_name("negatives.reviewed.jsonl"), photos), "those it was opened with"
+    assert "my photos" in command
     assert app.decisions.verdict.tolist() == ["accepted", "rejected", "corrected"]
     assert path.read_text().count("\n") == 5, "the file under review is as it was"
 

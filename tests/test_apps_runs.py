@@ -66,10 +66,12 @@ time.sleep(60)
 """
 
 
-def make_run(folder, method="clip", seed=0, steps=40, done=True, lr=0.001):
+def make_run(folder, method="clip", seed=0, steps=40, done=True, lr=0.001, model=None):
     """A run with a log, without any training."""
     config = {"method": {"name": method, "args": {"steps": steps}}, "train": {"lr": lr}, "seed": seed}
-    run = Run.create(folder, config | {"data": {"name": "folder", "args": {"folder": "data/photos"}}})
+    run = Run.create(
+        folder, config | {"data": {"name": "folder", "args": {"folder": "data/photos"}}, "model": model or {}}
+    )
     for step in range(1, steps + 1):
         loss = 4 - 2 * step / steps + seed / 10
         run.log(
@@ -497,6 +499,35 @@ def test_the_phases_of_runs_stand_behind_their_curves_where_they_agree(tmp_path)
     assert asked(page, "pick", name="codebook-s0")["curves"]["phases"] == []
 
 
+def test_a_point_of_a_curve_opens_the_weights_at_the_end_of_its_phase(tmp_path):
+    config = {"codebook": {"size": 8}}
+    run = with_phases(make_run(tmp_path / "il_clip-s0", "il_clip", 0, 30, model=config), ["warmup", "spawn-1", "last"])
+    make_run(tmp_path / "clip-s0", "clip", 0, 30)
+    page = RunsController(tmp_path)
+    page.look()
+    assert asked(page, "pick_all")["curves"]["snapshots"] is None, "of several runs it is not said which"
+    curves = asked(page, "pick_these", names=["il_clip-s0"])["curves"]
+    assert [each["phase"] for each in curves["snapshots"]] == ["warmup", "spawn-1"], "those that have ended"
+    first, last = ({line["title"]: line["command"] for line in snapshot["lines"]} for snapshot in curves["snapshots"])
+    assert first["Ask it questions"] == f"complearn judge {run.path}@warmup"
+    _, options, view = opened_at(first["Its codes"])
+    assert options["--runs"] == [str(run.path)] and (view.model, view.snapshot) == ("il_clip-s0", "warmup")
+    _, _, view = opened_at(first["Its map, and that of the run's end"])
+    assert view.models == ("il_clip-s0@warmup", "il_clip-s0")
+    assert opened_at(last["Its map"])[2].models == ("il_clip-s0",)
+    assert asked(page, "pick_these", names=["clip-s0"])["curves"]["snapshots"] == [], "no phase has ended"
+
+
+def test_the_score_curve_is_in_per_cent_as_the_table(folder):
+    page = RunsController(folder)
+    page.look()
+    curves = asked(page, "pick_these", names=["study/runs/clip-s0"])["curves"]
+    drawn = {panel["title"]: panel for panel in curves["panels"]}
+    values = page.logs["study/runs/clip-s0"].curve(drawn["Score"]["name"]).value
+    assert drawn["Score"]["unit"] == "%" and drawn["Loss"]["unit"] == ""
+    assert drawn["Score"]["series"][0]["y"] == pytest.approx([100 * value for value in values])
+
+
 def test_the_facts_of_a_run_name_what_opens_its_parts_and_its_phases(tmp_path):
     run = with_phases(make_run(tmp_path / "il_clip-s0", "il_clip", 0, 30), ["warmup", "spawn-1", "interact-1"])
     page = RunsController(tmp_path)
@@ -552,6 +583,18 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
                 assert item["texts"][0].startswith("✓")
                 assert all(uri.startswith("data:image/png;base64,") for uri in item["pictures"])
     assert sum(len(asked(page, "choose_questions", name=name)["answers"]["items"]) for name in answers["sets"]) > 4
+    shown = asked(page, "show_answers", name="generated/sugarcrepe", kind="swap_att")["answers"]
+    title = operator_title("swap_att")
+    assert (shown["chosen"], shown["kind"]) == ("generated/sugarcrepe", "swap_att")
+    assert {item["split"] for item in shown["items"]} == {"swap_att"} and shown["counts"].startswith(f"Of “{title}”")
+    of_kind = sum(int(number.replace(",", "")) for number in re.findall(r"in ([\d,]+)", shown["counts"]))
+    assert [f"{title} ({of_kind:,})"] == [label for kind, label in shown["kinds"] if kind == "swap_att"]
+    every = asked(page, "choose_kind", kind="")["answers"]
+    assert every["kind"] == "" and len({item["split"] for item in every["items"]}) > 1
+    elsewhere = asked(page, "show_answers", name="generated/pairs", kind="")["answers"]
+    assert elsewhere["text"] == "generated/pairs has no captions to choose between: these answers are to " + (
+        f"{elsewhere['chosen']}."
+    )
     table = complearn.judge([trained_pair / "clip-s1", trained_pair / "clip-s0"], device="cpu")
     wins = own_wins([trained_pair / "clip-s1", trained_pair / "clip-s0"], device="cpu")
     scores = {(row["seed"], row["data"], row["split"], row["metric"]): row["value"] for row in table.rows}
@@ -947,6 +990,7 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
         page.locator(".cl-picture").first.focus()
         page.keyboard.press("ArrowRight")
         assert "step 1: clip" in page.locator(".cl-said").first.inner_text()
+        assert "Select one run alone" in page.locator(".cl-panel > .cl-onward").inner_text()
         screenshot(page, f"runs-{theme}")
         page.locator("[data-panel=curves]").focus()
         page.keyboard.press("ArrowRight")
@@ -958,7 +1002,11 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
         assert "exchange two words" in page.locator(".cl-meaning:popover-open").inner_text()
         screenshot(page, f"runs-scores-{theme}")
         page.locator("input[data-name='study/runs/clip-s1']").click()
-        page.locator("[data-panel=answers]").click()
+        page.locator("select[data-key=questions]").select_option(index=1)
+        page.wait_for_selector(".cl-heat button")
+        page.locator(".cl-heat button").first.focus()
+        assert ", 95 % interval" in page.locator(".cl-said").inner_text()
+        page.keyboard.press("Enter")
         page.wait_for_selector("[data-key=ask]")
         assert "Both are asked the same questions" in page.locator(".cl-panel").inner_text()
         page.locator("[data-panel=difference]").click()
@@ -1012,6 +1060,10 @@ def test_on_a_page_a_wrong_answer_leads_on(trained_pair, tmp_path, dark):
         page.get_by_role("button", name="Ask both").click()
         page.wait_for_selector(".cl-item")
         assert page.locator(".cl-asked").inner_text().startswith("Both runs were asked ")
+        page.locator("select[data-key=kind]").select_option("swap_att")
+        page.wait_for_function("document.querySelector('.cl-said').textContent.startsWith('Of “')")
+        page.locator("select[data-key=kind]").select_option("")
+        page.wait_for_function("document.querySelector('.cl-said').textContent.startsWith('Only')")
         first, second = (page.get_by_role("button", name="Go on from here").nth(place) for place in (0, 1))
         first.focus()
         page.keyboard.press("Enter")
@@ -1030,6 +1082,12 @@ def test_on_a_page_a_wrong_answer_leads_on(trained_pair, tmp_path, dark):
         screenshot(page, f"runs-answers-narrow-{theme}")
         second.click()
         assert page.locator(".cl-onward:not([hidden])").count() == 0
+        page.locator("input[data-name='clip-s1']").click()
+        page.locator("[data-panel=curves]").click()
+        page.locator(".cl-picture").first.click()
+        page.wait_for_selector(".cl-onward .cl-code")
+        assert "@contrastive" in page.locator(".cl-onward .cl-code").first.inner_text()
+        screenshot(page, f"runs-point-narrow-{theme}")
 
 
 @pytest.mark.browser

@@ -25,7 +25,7 @@ from complearn.core.files import cache_dir
 from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run, training_process
 from complearn.data.fixtures.specimens import write_benchmarks
-from complearn.data.readers.edits import training_command
+from complearn.data.readers.edits import review_command, training_command
 from complearn.training.runs.snapshots import run_data
 from complearn.training.runs.sweep import _progress_of
 
@@ -258,13 +258,19 @@ def test_a_pretrained_clip_is_judged_before_and_after(album, tmp_path, here, cap
     assert Run.open(tmp_path / "out" / "runs" / "clip-s0").config["model"]["vision"]["frozen"]
 
 
-def test_runs_are_judged_listed_and_checked(trained, capsys):
+def test_runs_are_judged_listed_and_checked(trained, tmp_path, capsys):
     run = str(trained / "runs" / "negclip-s0")
     assert command.main(["judge", run, "--device", "cpu", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     expected = [row for row in complearn.judge(run, device="cpu").rows if row["method"] == "negclip"]
     assert [row for row in rows if row["method"] == "negclip"] == expected
-    capsys.readouterr()
+    assert command.main(["judge", run, "--device", "cpu"]) == 0 and "next: the same command with --out" in (
+        capsys.readouterr().out
+    )
+    assert command.main(["judge", run, "--device", "cpu", "--out", str(tmp_path / "kept")]) == 0
+    told = capsys.readouterr().out
+    for name in ("results.json", "results.report.html"):
+        assert str(tmp_path / "kept" / name) in told and (tmp_path / "kept" / name).is_file()
     assert command.main(["runs", str(trained)]) == 0 and "negclip" in capsys.readouterr().out
     assert command.main(["runs", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "done"
@@ -379,7 +385,9 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     both = ["--runs", str(trained), "--runs", str(trained.parent)]
     assert command.main(["open", "map", *both]) == 0 and given.pop() == ["map", *both]
     assert command.main(["review", str(album / "captions.csv")]) == 0
-    assert given[1] == ["review", "--edits", str(album / "captions.csv")]
+    assert given.pop() == ["review", "--edits", str(album / "captions.csv")]
+    assert command.main(["review", str(album / "captions.csv"), "--captions", str(album)]) == 0
+    assert given.pop() == ["review", "--edits", str(album / "captions.csv"), "--captions", str(album)]
 
 
 def test_what_an_app_cannot_use_is_one_line_that_names_the_command(album, capsys, monkeypatch):
@@ -405,7 +413,11 @@ def test_the_line_that_check_prints_of_edits_trains_on_them(album, tmp_path, her
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert command.main(["check", str(path)]) == 0
     review, train = (line.strip() for line in capsys.readouterr().out.splitlines()[-2:])
-    assert review == f"complearn review {path}" and train == training_command(path)
+    assert shlex.split(review) == ["complearn", "review", str(path), "--captions", str(photos)], (
+        "the pictures are shown"
+    )
+    assert review == review_command(path) and train == training_command(path)
+    assert review_command(tmp_path / "elsewhere.jsonl") == f"complearn review {tmp_path / 'elsewhere.jsonl'}"
     words = shlex.split(train)
     assert words[:3] == ["complearn", "train", "negclip"] and f"folder: {json.dumps(str(photos))}" in words[3]
     monkeypatch.chdir(tmp_path)

@@ -160,7 +160,7 @@ def test_training_with_an_average_is_judged_with_start_and_end(album, tmp_path, 
     alphas = ["judge", str(folder), str(run), "--alphas", "0,0.25,0.5,1", "--device", "cpu"]
     assert command.main([*alphas, "--out", str(tmp_path / "judged")]) == 0
     out = capsys.readouterr().out
-    assert "alpha 0.25" in out and f"the curve: {tmp_path / 'judged' / 'results.report.html'}" in out
+    assert "alpha 0.25" in out and f"the report:  {tmp_path / 'judged' / 'results.report.html'}" in out
     result = Result.read(tmp_path / "judged")
     between = {f"{tmp_path.name}/clip": 0.0, "alpha 0.25": 0.25, "alpha 0.5": 0.5, "clip": 1.0}
     assert result.setting["interpolation"] == between and interpolation_table(result).alpha.nunique() == 4

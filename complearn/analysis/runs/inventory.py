@@ -306,6 +306,8 @@ def _study_entry(entry: Entry) -> Entry:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return replace(entry, state=DAMAGED, problem=str(error))
     methods = list(dict.fromkeys(str(row["method"]) for row in values["rows"]))
+    trained = {str(row["method"]) for row in values["rows"] if row["seed"] is not None}
+    methods = [method for method in methods if method in trained] or methods  # guessing and blind scorers have no seed
     data = _source_name(values["setting"].get("source"))
     more = f" and {len(methods) - 3} more" if len(methods) > 3 else ""
     rows = tuple(last_rows(values["rows"]))

@@ -14,7 +14,7 @@ from .inventory import model_form
 from ...core.files import photo_reader, read_json
 from ...core.results import Result
 from ...core.runs import find, runs_table
-from ...data.readers.edits import read_captions, read_edits, training_command
+from ...data.readers.edits import read_captions, read_edits, review_command, training_command
 from ...data.readers.files import read_pictures, read_rows
 from ...data.readers.registry import read
 
@@ -54,7 +54,7 @@ def _captions_place(path: Path) -> Place:
             edits = read_edits(path)
             count = sum(len(record.negatives) for record in edits)
             lines = (f"{count} negatives of {len(edits)} captions", str(edits.report))
-            return Place("edits of captions", lines, commands=(f"complearn review {path}", training_command(path)))
+            return Place("edits of captions", lines, commands=(review_command(path), training_command(path)))
     captions = read_captions(path)
     commands = (f"complearn edits {path} negatives.jsonl", f"complearn graph {path} graph")
     return Place("captions", (str(captions.report),), commands=commands)

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,22 @@ def _plain(name: Any) -> str:
 def _figure_html(
     figure: go.Figure,
     first: bool,  # whether it brings the library
+    legend: str = "",  # below it
 ) -> str:
-    "A figure that takes the width and the colours of the page."
-    figure.update_layout(width=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
+    "A figure that takes the width and the colours of the page; what its title says in small letters is a caption."
+    title, _, small = (figure.layout.title.text or "").partition("<br><sup>")
+    about = escape(unescape(small.removesuffix("</sup>")))
+    figure.update_layout(
+        width=None,
+        title={"text": title},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        legend={"orientation": "h", "y": -0.2, "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
+        margin={"t": 50},
+    )
     drawn = figure.to_html(full_html=False, include_plotlyjs=first, config={"responsive": True, "displaylogo": False})
-    return f"<figure>{drawn}</figure>"
+    caption = f"<figcaption class='note'>{about}</figcaption>" if about else ""
+    return f"<figure>{drawn}{legend}{caption}</figure>"
 
 
 def _measure_rows(measured: list[Scores]) -> pd.DataFrame:
@@ -63,6 +74,20 @@ def _measure_rows(measured: list[Scores]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def _legend_html(figure: go.Figure) -> str:
+    "The names of a figure's traces, as buttons that show or hide them; they take as many lines as the page needs."
+    buttons = []
+    for number, trace in enumerate(figure.data):
+        is_blind = str(trace.name).endswith("(blind)")
+        colour = "var(--faint)" if is_blind else trace.marker.color
+        if colour == "rgba(0,0,0,1)":
+            colour = "var(--ink)"  # black, which a dark page shows in white
+        mark = f"<i class='{'line' if is_blind else 'dot'}' style='background:{colour}'></i>"
+        words = f"type='button' aria-pressed='true' data-trace='{number}'"
+        buttons.append(f"<button {words}>{mark}{escape(str(trace.name))}</button>")
+    return f"<div class='legend' role='group' aria-label='show or hide'>{''.join(buttons)}</div>"
+
+
 def _main_figure_html(measured: list[Scores]) -> str:
     "The main figure as part of a page."
     figure = comparison_figure(_measure_rows(measured), blind=("chance",), title="What each model gets right")
@@ -70,10 +95,21 @@ def _main_figure_html(measured: list[Scores]) -> str:
     about = "over the questions of one model" if seeds == 1 else f"over {seeds} seeds"
     figure.update_layout(
         title={"text": f"What each model gets right<br><sup>95 % intervals {about}</sup>"},
-        legend={"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)"},
-        margin={"l": 160, "r": 10, "b": 110},
+        showlegend=False,
+        height=figure.layout.height - 80,
+        margin={"l": 160, "r": 10, "b": 60},
     )
-    return _figure_html(figure, True)
+    return _figure_html(figure, True, _legend_html(figure))
+
+
+_AVERAGES = {
+    "COMP": "all compositional (COMP)",
+    "BIND": "binding (BIND)",
+    "REL": "relations (REL)",
+    "ATT": "attributes (ATT)",
+    "NOUN": "nouns (NOUN)",
+    "CLS": "recognition (CLS)",
+}
 
 
 def _plain_table(result: Result) -> str:
@@ -81,7 +117,7 @@ def _plain_table(result: Result) -> str:
     table = answers_table(result).dropna(axis="columns", how="all")
     table = with_intervals(table, result).reset_index()
     table["data"] = table.data.where(table.data != table.data.shift(), "")
-    table["split"] = table.split.map(split_title)
+    table["split"] = [_AVERAGES.get(split) or split_title(split) for split in table.split]
     table["metric"] = table.metric.map(metric_title)
     names = {name: model_title(str(name)) for name in table}
     names |= {"data": "questions", "split": "kind", "metric": "per cent"}
@@ -202,17 +238,16 @@ def _result_page(
 
 def write_result_page(
     path: str | Path,  # a results file, or the folder of results.json
-    title: str = "",  # of the page; empty: the folder's name
+    title: str = "",  # of the page; empty: the name of the file, or for results.json that of its folder
 ) -> Path:  # NAME.report.html beside it
     "Write a results file as a page beside it; raise FileNotFoundError if there is none."
     path = Path(path).expanduser().absolute()
     file = path / "results.json" if path.is_dir() else path
     result = Result.read(file)
     written = datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page = _result_page(result, title or file.parent.name, written)
-    return write_bytes_atomic(
-        file.with_name(f"{file.name.removesuffix('.json').removesuffix('.results')}.report.html"), page.encode()
-    )
+    name = file.name.removesuffix(".json").removesuffix(".results")
+    page = _result_page(result, title or (file.parent.name if name == "results" else _plain(name)), written)
+    return write_bytes_atomic(file.with_name(f"{name}.report.html"), page.encode())
 
 
 def print_result_page(

@@ -16,11 +16,21 @@ function paint() {
     Plotly.relayout(figure, change);
     // marks of chance and of blind baselines have the colour of quiet text, which the light page's is too dark for
     const blind = figure.data.flatMap(({ name }, k) => (name?.endsWith("(blind)") ? [k] : []));
+    figure.black ??= figure.data.flatMap(({ marker }, k) => (marker?.color === "rgba(0,0,0,1)" ? [k] : []));
+    const black = dark.matches ? ink : "rgba(0,0,0,1)";
+    if (figure.black.length) Plotly.restyle(figure, { "marker.color": black, "error_x.color": black }, figure.black);
     if (blind.length) Plotly.restyle(figure, { "marker.color": quiet, "marker.line.color": quiet }, blind);
   }
 }
 dark.addEventListener("change", paint);
 window.addEventListener("load", paint);
+for (const name of document.querySelectorAll(".legend button"))
+  name.addEventListener("click", () => {
+    const isShown = name.getAttribute("aria-pressed") !== "true";
+    name.setAttribute("aria-pressed", String(isShown));
+    const figure = name.closest("figure").querySelector(".plotly-graph-div");
+    Plotly.restyle(figure, { visible: isShown }, [Number(name.dataset.trace)]);
+  });
 window.addEventListener("beforeprint", () => {
   for (const part of document.querySelectorAll("details")) part.open = true;
 });

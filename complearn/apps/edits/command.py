@@ -57,6 +57,7 @@ from complearn.data.readers.edits import (
     picture_hash,
     read_captions,
     read_edits,
+    review_command,
     training_command,
 )
 from ...data.readers.registry import read
@@ -1254,7 +1255,7 @@ def main(
         return 130
     lines = [*([table.to_string(index=False)] if len(table) else []), *remarks, str(rows.report)]
     if any(record.negatives for record in each_edited(path)):
-        train = training_command(path, None if options.reader else options.captions)
-        lines += ["next:", f"  complearn review {path}", f"  {train}"]
+        table = None if options.reader else options.captions
+        lines += ["next:", f"  {review_command(path, table)}", f"  {training_command(path, table)}"]
     print("\n".join(lines))
     return 0

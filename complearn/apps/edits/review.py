@@ -20,7 +20,7 @@ from .captions import caption_pairs, clean_caption
 from .messages import SIDE, caption_pieces, edit_pieces
 from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
-from ...core.config import RequestError, check_choice
+from ...core.config import RequestError, check_choice, parse_yaml
 from ...core.files import BadData, plain
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
@@ -108,11 +108,14 @@ class ReviewController(Controller):
         self,
         path: str | Path,  # of a file of edits, .jsonl
         pairs: Sequence[Pair] = (),  # with pictures, found by image_id
+        # what was edited: a table, or a reader and its arguments; None: a table that lies next to the edits
+        captions: Path | Mapping[str, Any] | None = None,
     ):
         super().__init__()
         self.path = Path(path).expanduser()
         self.journal = journal_path(Path(path).expanduser())
         self.place = 0
+        self.captions = captions
         self.images = images_by_id(pair for pair in pairs if pair.image is not None)
         self.records: Sequence[EditedCaption] = []
         self.items: list[tuple[int, str]] = []  # line and negative, each once
@@ -347,7 +350,8 @@ class ReviewController(Controller):
             write_reviewed(target, self.records, self.decisions | open_ones, self.path)
         text = f"{target} is written: {_export_report(self.counts, keep_open)}"
         stand = any(decision.text is not None for decision in (self.decisions | open_ones).values())
-        return [({"type": "exported", "text": text, "command": training_command(target) if stand else ""}, [])]
+        command = training_command(target, self.captions) if stand else ""
+        return [({"type": "exported", "text": text, "command": command}, [])]
 
 # %% ../../../nbs/apps/edits/review.ipynb #93547e12
 class _ReviewApp(AppWidget):
@@ -371,8 +375,13 @@ def review(
 ) -> _ReviewApp:
     "Go through a file of edits: accept, reject, correct."
     pairs_read = caption_pairs(pairs) if isinstance(pairs, (str, Mapping)) else pairs
+    captions = parse_yaml(pairs, "captions") if isinstance(pairs, str) and pairs.lstrip().startswith("{") else pairs
+    if isinstance(captions, str):
+        captions = Path(captions).expanduser()
+    elif not isinstance(captions, Mapping):
+        captions = None
     opening = Opening.of(review, {"path": path, "pairs": pairs})
-    return _ReviewApp(ReviewController(path, pairs_read)).opened_by(opening, view)
+    return _ReviewApp(ReviewController(path, pairs_read, captions)).opened_by(opening, view)
 
 
 @APPS.register("review")

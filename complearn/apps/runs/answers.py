@@ -6,14 +6,12 @@
 __all__ = ['number_of_questions', 'answers_message', 'onward_lines', 'onward_message']
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0003
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 from ...analysis.runs.inventory import Entry, metric_title, split_title
-from .messages import RunsView, question_counts, questions_text, run_parts
+from .messages import RunsView, open_command, question_counts, questions_text, run_parts
 from ..widgets import Message
 from ...core.config import RequestError
 from ...core.files import BadData, plain
@@ -93,7 +91,7 @@ def answers_message(
 ) -> Message:
     "The pictures and captions on which one of two runs is right and the other wrong."
     content = {"type": "answers", "sets": [], "chosen": "", "counts": "", "asked": "", "items": [], "text": ""}
-    content |= {"can_ask": False}
+    content |= {"can_ask": False, "kinds": [], "kind": ""}
     if len(entries) != 2 or any(entry.kind != "run" for entry in entries):
         content["text"] = (
             f"Select exactly two runs to see on which pictures one is right and the other wrong; {len(entries)} "
@@ -111,21 +109,30 @@ def answers_message(
 
     chosen = view.questions if view.questions in wins else next(iter(wins))
     of_set = wins[chosen]
-    items = [item for name in of_set.names for item in win_items(of_set.select(winner=name, n=_MOST_ITEMS))]
+    counted = of_set.lines.drop_duplicates(["split", "id"]).groupby("split", sort=False).size()
+    kinds = [[str(split), f"{split_title(str(split))} ({count:,})"] for split, count in counted.items()]
+    kind = view.question_kind if view.question_kind in counted else ""
+    content |= {"kinds": kinds, "kind": kind}
+    if view.questions and view.questions != chosen:
+        content["text"] = f"{view.questions} has no captions to choose between: these answers are to {chosen}."
+    items = [item for name in of_set.names for item in win_items(of_set.select(kind, name, n=_MOST_ITEMS))]
     for item in items:
         way = "" if item["metric"] == "accuracy" else f", {metric_title(item['metric'])}"
         item["heading"] = f"{split_title(item['split'])}{way}: only {item['winner']} is right"
-    counts = of_set.lines.winner.value_counts()
+    lines = of_set.lines[of_set.lines.split == kind] if kind else of_set.lines
+    counts = lines.winner.value_counts()
     first, second, both, neither = (int(counts.get(name, 0)) for name in (*of_set.names, "both", "neither"))
+    among = f"Of “{split_title(kind)}”, only" if kind else "Only"
     content["counts"] = (
-        f"Only {of_set.names[0]} is right in {first:,}, only {of_set.names[1]} in {second:,}, both in {both:,}, "
+        f"{among} {of_set.names[0]} is right in {first:,}, only {of_set.names[1]} in {second:,}, both in {both:,}, "
         f"neither in {neither:,}. The clearest of each come first; in brackets are the similarities of picture and "
         f"caption."
     )
     content["asked"] = f"{_asked_text(of_set)} {_scores_text(entries, of_set, chosen)}"
     content |= {"sets": list(wins), "chosen": chosen, "items": items}
     if not items:
-        content["text"] = "There is no question to which one of them is right and the other wrong."
+        of_kind = f" of “{split_title(kind)}”" if kind else ""
+        content["text"] = f"There is no question{of_kind} to which one of them is right and the other wrong."
     return plain(content), []
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0010
@@ -157,19 +164,6 @@ def _picture_place(
 _OF_CODES = 2000  # pictures that the app codes reads, the default of its `n`
 
 
-def _command(
-    app: str,
-    view: Mapping[str, Any],  # by the keys of the app's address
-    **options: str | Sequence[str],  # of `complearn open`; those that are empty are left out, of several each is named
-) -> str:
-    "The line for a terminal that opens an app at a place."
-    words = ["complearn", "open", app]
-    for name, value in options.items():
-        values = [value] if isinstance(value, str) else value
-        words += [word for one in values if one for word in (f"--{name}", one)]
-    return shlex.join([*words, "--view", urlencode(view, doseq=True, safe="/:,*")] if view else words)
-
-
 def onward_lines(
     run: Run,  # that is asked about the item
     choice: Any,  # a `data.benchmarks.items.Choice`
@@ -192,7 +186,7 @@ def onward_lines(
     captions = (choice.captions[0], *choice.captions[choice.right if is_text else 1 :][:1])
     lines = []
     for name, caption in zip(names, captions):
-        command = _command("search", {"text": caption}, runs=places, gallery=folder)
+        command = open_command("search", {"text": caption}, runs=places, gallery=folder)
         lines.append({"title": f"Search with the {name}", "command": command})
     image = choice.images[0]
     image_id = choice.image_ids[0] if choice.image_ids else ""
@@ -204,26 +198,26 @@ def onward_lines(
         except (BadData, RequestError, OSError):
             number = code = None
     if number is not None:
-        command = _command("search", {"picture": number}, runs=places, gallery=folder)
+        command = open_command("search", {"picture": number}, runs=places, gallery=folder)
         lines.append({"title": "Search with the picture", "command": command})
     if code is not None and code < _OF_CODES:
         view = {"tab": "image", "image": code}
-        command = _command("codes", view, runs=str(coded.path), gallery=folder)
+        command = open_command("codes", view, runs=str(coded.path), gallery=folder)
         lines.append({"title": f"Codes of the picture{whose}", "command": command})
     if coded is not None:
         for name, caption in zip(names, captions):
             view = {"tab": "surgery", "text": caption}
             if second:
                 view |= {"model": run.path.name} | second | {"second_text": caption}
-            command = _command("codes", view, runs=places if second else str(coded.path))
+            command = open_command("codes", view, runs=places if second else str(coded.path))
             lines.append({"title": f"Codes of the {name}{whose}", "command": command})
     for name, caption in zip(names, captions):
-        lines.append({"title": f"Edits of the {name}", "command": _command("edits", {"text": caption}, runs=place)})
+        lines.append({"title": f"Edits of the {name}", "command": open_command("edits", {"text": caption}, runs=place)})
     if other is not None and run.path.name != other.path.name:
         view = {"models": (run.path.name, other.path.name)}
-        lines.append({"title": "Both runs as maps", "command": _command("map", view, runs=places, gallery=folder)})
+        lines.append({"title": "Both runs as maps", "command": open_command("map", view, runs=places, gallery=folder)})
     if run_parts(run).get("stages"):
-        lines.append({"title": "Stages", "command": _command("stages", {}, runs=place, gallery=folder)})
+        lines.append({"title": "Stages", "command": open_command("stages", {}, runs=place, gallery=folder)})
     return lines
 
 

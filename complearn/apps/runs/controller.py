@@ -354,7 +354,19 @@ class RunsController(Controller):
     @action()
     def choose_questions(self, name: str) -> list[Message]:
         "Compare the answers to other questions."
-        self.change(questions=name[:500])
+        self.change(questions=name[:500], question_kind="")
+        return self.page_messages()
+
+    @action()
+    def choose_kind(self, kind: str) -> list[Message]:
+        "Show the answers to one kind of the questions; empty: to all."
+        self.change(question_kind=kind[:500])
+        return self.page_messages()
+
+    @action()
+    def show_answers(self, name: str, kind: str) -> list[Message]:
+        "Show the answers that a score counts: to the questions of a name, and of a kind; empty: of all kinds."
+        self.change(panel="answers", questions=name[:500], question_kind=kind[:500])
         return self.page_messages()
 
     @staticmethod

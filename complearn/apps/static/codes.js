@@ -949,7 +949,10 @@ class Explorer {
   openFirst({ sources, panels, empty }) {
     const first = sources.findIndex(({ snapshots }) => snapshots.length);
     const controls = ".cl-top input, .cl-top button, .cl-tabs button, .cl-tab button, .cl-tab input";
-    for (const control of this.node.querySelectorAll(controls)) control.disabled = first < 0;
+    for (const control of this.node.querySelectorAll(controls)) {
+      if (first < 0) Object.assign(control, { disabled: true, isClosed: true });
+      else if (control.isClosed) Object.assign(control, { disabled: false, isClosed: false }); // others have reasons of their own
+    }
     if (first < 0) this.panels[0].status.report(empty);
     else if (panels[0].source < 0) {
       this.panels[0].status.report(`opening ${sources[first].name}`, true);

@@ -300,7 +300,7 @@ class Runs {
     make();
     if (focused) this.content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
-  showCurves({ panels, text, problems, weight, band, phases }) {
+  showCurves({ panels, text, problems, weight, band, phases, snapshots }) {
     if (!panels.length) return fill(this.content, problemLines(problems), h("p", { class: "cl-muted" }, text));
     const smooth = () => this.send({ action: "smooth", weight: +slider.value });
     const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "smoothing", "data-key": "smooth" });
@@ -313,7 +313,9 @@ class Runs {
     });
     bands.checked = band;
     this.phases = phases;
+    this.snapshots = snapshots;
     this.charts = panels.map(panel => this.makeChart(panel));
+    this.atPoint = h("div", { class: "cl-onward", role: "status" });
     fill(
       this.content,
       problemLines(problems),
@@ -328,11 +330,41 @@ class Runs {
         { class: "cl-charts" },
         this.charts.map(chart => chart.node),
       ),
+      this.atPoint,
     );
     this.drawCharts();
+    this.showPoint(snapshots && this.pointed);
+  }
+  // What opens the weights at the end of the phase in which a point of a curve lies.
+  showPoint(at) {
+    this.pointed = at;
+    if (!this.snapshots)
+      return fill(
+        this.atPoint,
+        h("p", { class: "cl-small cl-muted" }, "Select one run alone to open its weights from a point of a curve."),
+      );
+    if (at == null)
+      return fill(
+        this.atPoint,
+        h(
+          "p",
+          { class: "cl-small cl-muted" },
+          "Click a point of a curve, or press Enter there, to open the weights at the end of its phase.",
+        ),
+      );
+    const last = this.snapshots.at(-1)?.phase;
+    const phase = this.phaseAt(at) ?? last;
+    const lines = this.snapshots.find(each => each.phase === phase)?.lines;
+    const said = lines
+      ? `Step ${count(at)}: the weights at the end of ${phase}.`
+      : `The weights of ${phase ?? "a phase"} are kept when it has ended.`;
+    fill(this.atPoint, h("h3", {}, said), lines && h("ul", {}, lines.map(commandLine)));
+  }
+  phaseAt(at) {
+    return this.phases.findLast(([, begins]) => begins < at)?.[0];
   }
   makeChart(panel) {
-    const { title, name, names, series } = panel;
+    const { title, unit, name, names, series } = panel;
     const choose = () => this.send({ action: "choose_curve", panel: title, name: select.value });
     const select = h(
       "select",
@@ -347,6 +379,7 @@ class Runs {
     const chart = { panel, picture, said, at: null };
     picture.addEventListener("pointermove", event => this.pointAt(chart, event.offsetX));
     picture.addEventListener("pointerleave", () => this.say(chart, null));
+    picture.addEventListener("click", () => chart.at != null && this.showPoint(chart.at));
     const keys = series.map(({ label, colour, dashed, n }) =>
       h(
         "span",
@@ -355,7 +388,7 @@ class Runs {
         n > 1 ? `${label} (${some(n, "seed")})` : label,
       ),
     );
-    const heading = h("h3", { class: "cl-row" }, title, names.length > 1 && select);
+    const heading = h("h3", { class: "cl-row" }, unit ? `${title}, ${unit}` : title, names.length > 1 && select);
     chart.node = h("section", { "aria-label": title }, heading, picture, said, h("div", { class: "cl-row cl-keys" }, keys));
     return chart;
   }
@@ -448,7 +481,7 @@ class Runs {
       if (k < 0) return null;
       return n > 1 ? `${label} ${number(y[k])} [${number(low[k])}, ${number(high[k])}]` : `${label} ${number(y[k])}`;
     });
-    const phase = this.phases.findLast(([, begins]) => begins < at)?.[0];
+    const phase = this.phaseAt(at);
     chart.said.textContent = `step ${count(at)}${phase ? ` (${phase})` : ""}: ${values.filter(Boolean).join(", ")}`;
   }
   chooseQuestions(sets, chosen) {
@@ -461,8 +494,19 @@ class Runs {
     select.value = chosen;
     return h("label", { class: "cl-row cl-small" }, "Questions", select);
   }
+  chooseKind(kinds, kind) {
+    const choose = () => this.send({ action: "choose_kind", kind: select.value });
+    const select = h(
+      "select",
+      { "aria-label": "kind of questions", "data-key": "kind", onchange: choose },
+      h("option", { value: "" }, "all kinds"),
+      kinds.map(([value, label]) => h("option", { value }, label)),
+    );
+    select.value = kind;
+    return h("label", { class: "cl-row cl-small" }, "Kind", select);
+  }
   // Pictures to which one of two runs gave the right caption and the other a wrong one.
-  showAnswers({ sets, chosen, asked, counts, items, text, can_ask }) {
+  showAnswers({ sets, chosen, kinds, kind, asked, counts, items, text, can_ask }) {
     this.opened = null;
     const said = text && h("p", { class: "cl-muted" }, text);
     if (!sets.length) {
@@ -489,7 +533,7 @@ class Runs {
     };
     fill(
       this.content,
-      this.chooseQuestions(sets, chosen),
+      h("div", { class: "cl-row" }, this.chooseQuestions(sets, chosen), kinds.length > 1 && this.chooseKind(kinds, kind)),
       h("p", { class: "cl-small cl-asked" }, asked),
       h("p", { class: "cl-small cl-said" }, counts),
       said,
@@ -510,37 +554,31 @@ class Runs {
   showOnward({ split, id, winner, lines, text }) {
     const { onward, more, place } = this.opened ?? {};
     if (place?.split !== split || place.id !== id || place.winner !== winner) return; // another one was opened since
-    const line = ({ title, command }) => {
-      const said = h("span", { class: "cl-small cl-muted", role: "status" });
-      const copy = button("Copy", () => copyText(command, said, "the line above"), { "aria-label": `copy: ${title}` });
-      return h(
-        "li",
-        {},
-        h("span", { class: "cl-label" }, title),
-        h("pre", { class: "cl-code", tabindex: "0", "aria-label": title }, command),
-        h("div", { class: "cl-row" }, copy, said),
-      );
-    };
-    fill(onward, h("p", { class: "cl-small cl-muted" }, text), h("ul", {}, lines.map(line)));
+    fill(onward, h("p", { class: "cl-small cl-muted" }, text), h("ul", {}, lines.map(commandLine)));
     onward.hidden = false;
     more.setAttribute("aria-expanded", "true");
   }
-  showScores({ columns, rows, sets, chosen, asked, text }) {
+  showScores({ columns, kinds, rows, sets, chosen, asked, text }) {
     if (!sets.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
     const said = h(
       "p",
       { class: "cl-small cl-said", "aria-live": "polite" },
       "Point at a number, or go to it with the tab key, to see its interval here.",
+      kinds.length > 0 && " Click it to see the answers that it counts.",
     );
-    const cell = value => {
+    const cell = (value, column) => {
       if (!value) return h("td", { class: "cl-none" }, "–");
       const say = () => fill(said, value.about);
       const shade = `--cl-share:${(100 * value.share).toFixed(0)}%`;
+      const about = { title: value.about, onfocus: say, onpointerenter: say };
+      const note = value.note ? h("small", { class: "cl-small cl-note" }, ` ${value.note}`) : null;
+      if (!kinds.length) return h("td", { class: "cl-heat", style: shade, tabindex: "0", ...about }, value.text, note);
+      const go = () => this.send({ action: "show_answers", name: chosen, kind: kinds[column] });
+      const key = `${value.about}`;
       return h(
         "td",
-        { class: "cl-heat", style: shade, tabindex: "0", title: value.about, onfocus: say, onpointerenter: say },
-        value.text,
-        value.note ? h("small", { class: "cl-small cl-note" }, ` ${value.note}`) : null,
+        { class: "cl-heat", style: shade },
+        h("button", { type: "button", "data-key": key, onclick: go, ...about }, value.text, note),
       );
     };
     const head = h(
@@ -614,6 +652,7 @@ class Runs {
     event.stopPropagation(); // letters, Enter and other arrows are the field's and the buttons' own
     if (key === "Escape" && !this.question.hidden) this.question.querySelector("button").click();
     else if (across && chart) this.step(chart, across);
+    else if (key === "Enter" && chart && chart.at != null) this.showPoint(chart.at);
     else if (across && this.tabs.includes(target)) this.tabs[this.tabs.indexOf(target) + across]?.focus();
     else if (down && target.matches("input[data-name]")) this.moveBy(target, down);
     else return;
@@ -624,6 +663,19 @@ class Runs {
     this.size.disconnect();
   }
 }
+
+// A line for a terminal, under what it is for.
+const commandLine = ({ title, command }) => {
+  const said = h("span", { class: "cl-small cl-muted", role: "status" });
+  const copy = button("Copy", () => copyText(command, said, "the line above"), { "aria-label": `copy: ${title}` });
+  return h(
+    "li",
+    {},
+    h("span", { class: "cl-label" }, title),
+    h("pre", { class: "cl-code", tabindex: "0", "aria-label": title }, command),
+    h("div", { class: "cl-row" }, copy, said),
+  );
+};
 
 const problemLines = problems => problems.map(problem => h("p", { class: "cl-small cl-remark" }, problem));
 

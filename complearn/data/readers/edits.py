@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['Verdict', 'DecisionKey', 'CaptionRow', 'CaptionReader', 'read_captions', 'picture_hash', 'pair_captions',
            'edit_values', 'EditedCaption', 'read_edits', 'each_edited', 'with_negatives', 'negative_choices',
-           'Decision', 'journal_path', 'append_decision', 'read_decisions', 'write_reviewed', 'training_command']
+           'Decision', 'journal_path', 'append_decision', 'read_decisions', 'write_reviewed', 'review_command',
+           'training_command']
 
 # %% ../../../nbs/data/readers/edits.ipynb #imports0
 import io
@@ -550,16 +551,40 @@ def _plain_yaml(
     return text if re.fullmatch(r"[\w./~-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
-def training_command(
+def _photos_of(
+    edits: Path | str,  # a file of edits
+    captions: Path | str | Mapping[str, Any] | None,  # as of `training_command`
+) -> Mapping[str, Any] | None:  # reader and arguments; None: no table is known
+    "How to read the photos whose captions were edited."
+    if isinstance(captions, Mapping):
+        is_short = captions.get("name") and all(isinstance(value, str) for value in captions.get("args", {}).values())
+        return captions if is_short else None
+    table = find_captions(Path(edits).parent) if captions is None else Path(captions)
+    if table is None or not table.is_file() or table.suffix.lower() not in (".csv", ".tsv", ".jsonl"):
+        return None
+    is_usual = find_captions(table.parent) == table
+    return photo_reader(table.parent if is_usual else table)
+
+
+def review_command(
     edits: Path | str,  # a file of edits
     captions: Path | str | None = None,  # the table whose captions were edited; None: one that lies next to the edits
 ) -> str:
+    "The line for a terminal that opens the review, with the photos where they lie in a folder with their captions."
+    words = ["complearn", "review", str(edits)]
+    args = (_photos_of(edits, captions) or {}).get("args", {})
+    if [*args] == ["folder"]:
+        words += ["--captions", str(args["folder"])]
+    return shlex.join(words)
+
+
+def training_command(
+    edits: Path | str,  # a file of edits
+    # what was edited: a table, or a reader and its arguments; None: a table that lies next to the edits
+    captions: Path | str | Mapping[str, Any] | None = None,
+) -> str:
     "The line for a terminal that trains on photos and on the negatives of their captions."
-    table = find_captions(Path(edits).parent) if captions is None else Path(captions)
-    source = {"name": "folder", "args": {"folder": "photos/"}}  # to be replaced by the person who knows it
-    if table is not None and table.is_file() and table.suffix.lower() in (".csv", ".tsv", ".jsonl"):
-        is_usual = find_captions(table.parent) == table
-        source = photo_reader(table.parent if is_usual else table) or source
+    source = _photos_of(edits, captions) or {"name": "folder", "args": {"folder": "photos/"}}  # a person replaces it
     args = ", ".join(f"{name}: {_plain_yaml(str(value))}" for name, value in source["args"].items())
     read = f"{{name: {source['name']}, args: {{{args}}}}}"
     edited = f"{{name: edited, args: {{source: {read}, edits: {_plain_yaml(str(edits))}}}}}"
