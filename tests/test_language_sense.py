@@ -105,10 +105,11 @@ def test_what_makes_sense_is_nonsense_or_unknown(operator, found, sensible):
 @with_spacy
 def test_an_exchange_stays_where_the_corpus_has_both_directions():
     context = EditContext.of_corpus(parsed(*RIDES, *CHASES))
+    many = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 8)
 
     def negatives(caption):
         (one,) = parsed(caption)
-        sites = sensible_only(one, context, all_sites(one, context, ["swap_obj"]), counts())
+        sites = sensible_only(one, context, all_sites(one, context, ["swap_obj"]), many)
         return [edit for site in sites.get("swap_obj", ()) for edit in site.options]
 
     assert negatives("A dog chases a cat.") == [("cat", "dog")]
@@ -238,23 +239,25 @@ def test_a_checked_file_is_the_same_at_any_number_of_workers_and_after_an_interr
 @with_spacy
 def test_the_command_says_the_yields_with_and_without_the_check(tmp_path, capsys, few_are_enough):
     file = tmp_path / "captions.csv"
-    file.write_text("image,caption\n" + "".join(f'{row.image_id}.jpg,"{row.caption}"\n' for row in ROWS))
+    lines = [f'{k}.jpg,"{text}{end}"\n' for end in (".", " .", "!", " !", "?", " ?", ";", " ;")
+             for k, text in enumerate((*RIDES, *CHASES))]  # fmt: skip
+    file.write_text("image,caption\n" + "".join(lines))
     command = [str(file), "--operators", "swap_obj", "--quiet"]
     assert main([command[0], str(tmp_path / "checked.jsonl"), *command[1:]]) == 0
     table = capsys.readouterr().out.splitlines()
     assert "captions that take it" in table[0] and "without the check of sense" in table[0]
     # dogs chase cats and cats dogs; a bike rides nobody
-    assert table[1].split() == ["swap_obj", "6", "24", "6", "24", "6"]
+    assert table[1].split() == ["swap_obj", "16", "64", "16", "64", "16"]
     records = read_edits(tmp_path / "checked.jsonl")
-    kept = {text.strip(" .!") for record in records for text in record.negatives}
+    kept = {text.strip(" .!?;").capitalize() for record in records for text in record.negatives}
     assert kept == {"A cat chases a dog", "A dog chases a cat"}
     assert all(len(record.fluency) == len(record.negatives) for record in records)
     assert {record.reason for record in records if not record.negatives} == {
         "no edit of it makes sense, by the links of the captions"
     }
     assert main([command[0], str(tmp_path / "all.jsonl"), *command[1:], "--no-sense"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["swap_obj", "24", "24", "24"]
-    assert len([record for record in read_edits(tmp_path / "all.jsonl") if record.negatives]) == 24
+    assert capsys.readouterr().out.splitlines()[1].split() == ["swap_obj", "64", "64", "64"]
+    assert len([record for record in read_edits(tmp_path / "all.jsonl") if record.negatives]) == 64
 
 
 @with_spacy

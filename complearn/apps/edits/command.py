@@ -468,7 +468,8 @@ def _edit_row(
         return values | {"negatives": [], "error": parsed.error}
     offered = all_sites(parsed, context, settings.operators)
     checked = judges.counts is not None
-    sites = sensible_only(parsed, context, offered, judges.counts) if checked else offered
+    fluency = None if judges.ngrams is None else lambda texts: judges.fluency(row, texts)
+    sites = sensible_only(parsed, context, offered, judges.counts, fluency) if checked else offered
     edits, refused, cut, chances = _draw_drafts(row, parsed, context, sites, settings, generator, judges)
     further = {"offers": count_edits(offered)} if checked else {}
     if ranker is None:
