@@ -135,6 +135,18 @@ WIDE = {  # operator and caption -> edits that are among those it offers
     ("replace_rel", "A cat lying down on a bed."): {"A cat standing on a bed."},
     ("replace_rel", "A dog sits in a box."): {"A dog jumps outside a box.", "A dog stands in a box."},
     ("replace_rel", "A chair by a table."): {"A chair far from a table."},
+    ("replace_rel", "Two bears are playing on a log."): {"Two bears are sleeping on a log."},
+    ("replace_rel", "A man is looking at a dog."): {"A man is ignoring a dog."},
+    ("replace_rel", "A horse ridden by a girl."): {"A horse pushed by a girl."},
+    ("replace_rel", "A chair in the sand."): {"A chair beside the sand."},
+    ("replace_rel", "A sticker below the word stop."): {"A sticker above the word stop."},
+    ("swap_att", "A wooden bench next to a rock wall."): {"A rock bench next to a wooden wall."},
+    ("swap_att", "Several billboards and two signs on a pole."): {"Two billboards and several signs on a pole."},
+    ("swap_att", "A man in a red suit near a blue striped tie."): {"A man in a blue suit near a red striped tie."},
+    ("swap_att", "A green Frisbee above red chairs."): {"A red Frisbee above green chairs."},
+    ("swap_att", "A boat with an empty plastic bottle and a red pen."): {
+        "A boat with a red plastic bottle and an empty pen."
+    },
 }
 
 
@@ -144,6 +156,22 @@ def test_sites_are_wide(operator, caption):
     (one,) = parsed(caption)
     edits = {edit.caption for edit in caption_edits(one, EditContext.of_corpus([one]), [operator])}
     assert edits >= WIDE[operator, caption], edits
+
+
+NARROW = {  # captions, and what no operator makes of them
+    "A man is eating at a table.": ("A man is throwing at a table.", "A man is dropping at a table."),
+    "A dog washed by a man.": ("A dog washed far from a man.",),
+    "A white dog on a red car.": ("A red white dog on a car.",),
+    "A white man on a red car.": ("A red man on a white car.",),
+}
+
+
+@with_spacy
+@pytest.mark.parametrize("caption", NARROW)
+def test_wide_sites_bring_no_verb_without_its_object_and_no_two_colours(caption):
+    (one,) = parsed(caption)
+    edits = {edit.caption for edit in caption_edits(one, EditContext.of_corpus([one]))}
+    assert edits and edits.isdisjoint(NARROW[caption])
 
 
 SAME = {

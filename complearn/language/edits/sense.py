@@ -116,7 +116,7 @@ class NewLinks:
         return added
 
 # %% ../../../nbs/language/edits/sense.ipynb #39eea2da
-LEAST_SENSE = -1.2  # of an exchange of objects, with how much less likely its words are than the caption's
+LEAST_SENSE = -1.0  # of an exchange of objects, with how much less likely its words are than the caption's
 FLUENCY = 2.0  # weight of that
 LOOSE = 0.5  # weight of a loose link
 OTHERS = 0.3  # weight of the links of an exchange but for the worst
