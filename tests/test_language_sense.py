@@ -13,8 +13,8 @@ from complearn.data.readers.edits import CaptionRow, read_edits
 from complearn.language.edits.atoms import CaptionAtoms
 from complearn.language.edits.composition import all_sites, caption_edits
 from complearn.language.edits.links import CaptionLinks, LinkCounts
-from complearn.language.edits.sense import NewLink, is_sensible, sensible_only, truth_chance
-from complearn.language.edits.sites import EditableCaption, EditContext, Vocabulary
+from complearn.language.edits.sense import NewLink, NewLinks, exchange_sense, is_sensible, sensible_only, truth_chance
+from complearn.language.edits.sites import EditableCaption, EditContext, Vocabulary, apply_site, find_sites
 from complearn.language.lexicon.plausibility import HeldOutNgrams
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.registry import parse
@@ -81,6 +81,64 @@ def test_support_compares_a_link_with_chance():
     assert counts().support("subject", ("ride", "girl")) == pytest.approx(math.log(8 / (8 * 10 / 16)) - 1)
     assert counts().support("subject", ("ride", "horse")) == -math.inf
     assert counts().makes_sense("subject", ("ride", "girl")) and not counts().makes_sense("subject", ("ride", "horse"))
+
+
+def test_affinity_leans_on_what_is_known_of_less():
+    made = LinkCounts(WordRelations())
+    made.links.update({("subject", "zig", "zag"): 3, ("subject", "zig", "bop"): 1, ("object", "zap", "bop"): 4})
+    # of 4 subjects 3 are zag, of 8 nouns 3; where a noun is seldom a subject, that speaks for half of the prior
+    often, seldom = (3 + 2) / (4 * 3 / 8 + 2), (1 + 2) / (4 * 5 / 8 + 2)
+    assert made.affinity("subject", ("zig", "zag")) == pytest.approx(math.log((3 + 2 * often**0.5) / (1.5 + 2)))
+    assert made.affinity("subject", ("zig", "bop")) == pytest.approx(math.log((1 + 2 * seldom**0.5) / (2.5 + 2)))
+    assert made.affinity("subject", ("zug", "nib")) == 0  # of words that nobody wrote nothing is known
+    assert made.affinity("place", ("zag", "on", "bop")) == 0
+
+
+@with_spacy
+def test_affinity_goes_over_from_kinds_to_words():
+    made = counts()
+    assert made.affinity("subject", ("ride", "girl")) > 0.5 > made.affinity("subject", ("ride", "horse"))
+    assert made.affinity("subject", ("ride", "man")) > made.affinity("subject", ("chase", "man"))
+    before = made.affinity("subject", ("ride", "horse"))
+    more = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 8)
+    assert more.affinity("subject", ("ride", "horse")) < before < 0 < more.affinity("object", ("ride", "horse"))
+
+
+@with_spacy
+def test_what_lies_in_a_phrase_that_moves_stays_with_it():
+    (one,) = parsed("Two dogs are chasing a man in red .")
+    caption = EditableCaption(one, EditContext.of_corpus([one]))
+    new = NewLinks(caption)
+    sites = find_sites(caption, "swap_obj")
+    made = {apply_site(one.caption, site).caption: new.of(site, site.options[0]) for site in sites}
+    assert {*made} == {"A man is chasing two dogs in red .", "A man in red is chasing two dogs ."}
+    links = {text: {(link.kind, link.words, link.old) for link in found} for text, found in made.items()}
+    exchanged = {("subject", ("chase", "man"), ("chase", "dog")), ("object", ("chase", "dog"), ("chase", "man"))}
+    assert links["A man in red is chasing two dogs ."] == exchanged
+    left = links["A man is chasing two dogs in red ."] - exchanged
+    assert left == {("place", ("dog", "in", "red"), ("man", "in", "red"))}
+
+
+@with_spacy
+def test_the_worst_link_of_an_exchange_counts_most_and_so_does_its_fluency():
+    made = LinkCounts(WordRelations())
+    made._affinity = {("subject", "a", "b"): -0.4, ("object", "a", "b"): 3.0, ("object", "a", "c"): -0.2}
+    made.links[("subject", "a", "b")] = 1
+    made.prepare()
+    bad = NewLink("subject", ("a", "b"), None, False)
+    good, other = NewLink("object", ("a", "b"), None, False), NewLink("object", ("a", "c"), None, False)
+    assert exchange_sense([bad, good, other], made) == pytest.approx(-0.4 + 0.3 * -0.2)
+    assert exchange_sense([good], made) == 0 and exchange_sense([], made) == -math.inf
+    loose = NewLink("subject", ("a", "b"), None, True)
+    assert exchange_sense([loose], made) == pytest.approx(-0.2)
+    (one,) = parsed("A dog chases a cat.")
+    context = EditContext.of_corpus(parsed(*RIDES, *CHASES))
+    sites = all_sites(one, context, ["swap_obj"])
+    many = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 8)
+    asked = []
+    assert sensible_only(one, context, sites, many, lambda texts: asked.extend(texts) or [-0.1])
+    assert asked == ["A cat chases a dog."]
+    assert not sensible_only(one, context, sites, many, lambda texts: [-0.9])
 
 
 @with_spacy
