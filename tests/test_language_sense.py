@@ -139,6 +139,7 @@ def test_the_worst_link_of_an_exchange_counts_most_and_so_does_its_fluency():
     assert sensible_only(one, context, sites, many, lambda texts: asked.extend(texts) or [-0.1])
     assert asked == ["A cat chases a dog."]
     assert not sensible_only(one, context, sites, many, lambda texts: [-0.9])
+    assert sensible_only(one, context, sites, many, lambda texts: [-0.9], least=-3.0)
 
 
 @with_spacy
@@ -344,6 +345,20 @@ def test_the_command_says_the_yields_with_and_without_the_check(tmp_path, capsys
     assert main([command[0], str(tmp_path / "all.jsonl"), *command[1:], "--no-sense"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["swap_obj", "64", "64", "64"]
     assert len([record for record in read_edits(tmp_path / "all.jsonl") if record.negatives]) == 64
+
+
+@with_spacy
+def test_less_sense_leaves_more_exchanges(tmp_path, capsys, few_are_enough):
+    def taken(name, *options):
+        target = tmp_path / f"{name}.jsonl"
+        assert main([str(file), str(target), "--operators", "swap_obj", "--quiet", *options]) == 0
+        return sum(bool(record.negatives) for record in read_edits(target))
+
+    file = tmp_path / "captions.txt"
+    file.write_text("".join(f"{row.caption}\n" for row in ROWS))
+    assert taken("usual") == taken("typed", "--least-sense", "-1.0") < taken("less", "--least-sense", "-9") == len(ROWS)
+    assert main([str(file), str(tmp_path / "no.jsonl"), "--least-sense", "1"]) == 1
+    assert "--least-sense" in capsys.readouterr().err
 
 
 @with_spacy

@@ -74,7 +74,7 @@ from complearn.language.edits.composition import (
     have_places,
 )
 from ...language.edits.links import FEWEST_COUNTED, LinkCounts, counted_sample
-from ...language.edits.sense import sensible_only, truth_chance
+from ...language.edits.sense import LEAST_SENSE, sensible_only, truth_chance
 from complearn.language.edits.sites import (
     CAPTION_EDITS,
     EditableCaption,
@@ -215,6 +215,8 @@ class EditSettings:
     # whether edits by the rules have to make sense: their new links are attested in the captions, or supported
     sense: bool = True
     corpus: tuple[str, ...] = ()  # files of further captions, whose words and links are counted too
+    # sense of an exchange of objects, see `exchange_sense`: the lower, the more captions take one and the less sense
+    least_sense: Annotated[float, Field(le=0)] = LEAST_SENSE
     # a causal language model's folder or name, an endpoint's address, or a name of `GENERATORS`; empty: rules
     generator: str = ""
     model: str = ""  # the model's name at the endpoint
@@ -469,7 +471,9 @@ def _edit_row(
     offered = all_sites(parsed, context, settings.operators)
     checked = judges.counts is not None
     fluency = None if judges.ngrams is None else lambda texts: judges.fluency(row, texts)
-    sites = sensible_only(parsed, context, offered, judges.counts, fluency) if checked else offered
+    sites = offered
+    if checked:
+        sites = sensible_only(parsed, context, offered, judges.counts, fluency, settings.least_sense)
     edits, refused, cut, chances = _draw_drafts(row, parsed, context, sites, settings, generator, judges)
     further = {"offers": count_edits(offered)} if checked else {}
     if ranker is None:
@@ -1205,6 +1209,13 @@ def make_parser() -> argparse.ArgumentParser:
         f"captions, or supported by its neighbours in WordNet; needs {FEWEST_COUNTED:,} captions, with --corpus)",
     )
     parser.add_argument(
+        "--least-sense",
+        type=float,
+        default=LEAST_SENSE,
+        help="how much sense an exchange of objects has to make, 0 or less: the lower, the more captions take one, and "
+        f"the less sense those make (default: {LEAST_SENSE}); of a larger --corpus a lower number does",
+    )
+    parser.add_argument(
         "--generator",
         default="",
         help="a causal language model's folder or name, an endpoint, or my_file:mine (default: rules)",
@@ -1323,9 +1334,10 @@ def _name_options(
 ) -> str:
     "The message with the names of the command's options."
     options = {"negatives": "--per-caption", "rank_by": "--rank-by", "token_limit": "--token-limit"}
+    options["least_sense"] = "--least-sense"
     names = "|".join(field.name for field in fields(EditSettings))
     message = re.sub(rf"\bsettings\.({names})\b", lambda match: options.get(match[1], f"--{match[1]}"), message)
-    return re.sub(r"(?<!-)\b(rank_by|token_limit)\b", lambda match: options[match[1]], message)
+    return re.sub(r"(?<!-)\b(rank_by|token_limit|least_sense)\b", lambda match: options[match[1]], message)
 
 
 def main(
@@ -1334,7 +1346,7 @@ def main(
     "Edit captions from a terminal."
     options = make_parser().parse_args(arguments)
     note_typed(vars(options))
-    same = ("calls", "seed", "parser", "wordnet", "words", "sense", "corpus")
+    same = ("calls", "seed", "parser", "wordnet", "words", "sense", "corpus", "least_sense")
     same += ("generator", "model", "token_limit", "rank_by", "candidates")
     values = {name: getattr(options, name) for name in same}
     target = Path(options.negatives)

@@ -159,6 +159,7 @@ def sensible_only(
     sites: Mapping[str, Sequence[Site]],  # of the caption, by operator
     counts: LinkCounts,
     fluency: Callable[[Sequence[str]], Sequence[float]] | None = None,  # of edited captions; None: nothing is known
+    least: float = LEAST_SENSE,  # of an exchange of objects
 ) -> dict[str, list[Site]]:  # without sites and operators that have no option left
     "Sites with the options that make sense."
     if not sites:
@@ -170,10 +171,10 @@ def sensible_only(
         if site.operator != "swap_obj":
             return is_sensible(links, counts, site.operator)
         sense = exchange_sense(links, counts)
-        if fluency is not None and sense >= LEAST_SENSE:
+        if fluency is not None and sense >= least:
             (change,) = fluency([apply_site(parse.caption, site, site.options.index(texts)).caption])
             sense += FLUENCY * min(0.0, change)
-        return sense >= LEAST_SENSE
+        return sense >= least
 
     kept: dict[str, list[Site]] = {}
     for site in itertools.chain(*sites.values()):
