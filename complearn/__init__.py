@@ -31,6 +31,7 @@ _DOOR = (
     "search",
     "codes",
     "edits",
+    "negatives",
     "concepts",
     "stages",
     "maps",

@@ -25,6 +25,7 @@ from documents import blocks, document
 from PIL import Image
 from stub_endpoint import stub_server
 
+import complearn
 from complearn.apps.edits.command import (
     EditSettings,
     Ranker,
@@ -171,6 +172,47 @@ def test_negatives_as_a_table_are_read_by_the_reader_of_folders(tmp_path, ending
     (pair,) = read("folder", folder=str(tmp_path), captions_file=f"neg.{ending}")
     assert pair.caption == edited.caption and list(pair.negatives.captions) == edited.negatives
     assert Path(pair.image).name == "0.png" and len(edited.negatives) == 3
+
+
+@with_spacy
+def test_the_python_call_makes_what_the_command_makes(tmp_path, capsys):
+    for k in range(len(TEXTS)):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / f"{k}.png")
+    lines = [(f"{k}.png", text) for k, text in enumerate(TEXTS)]
+    captions = tmp_path / "captions.csv"
+    pd.DataFrame(lines, columns=["image", "caption"]).to_csv(captions, index=False)
+    command = ["--operators", "swap,replace", "--per-caption", "2", "--seed", "3", "--quiet"]
+    assert main([str(captions), str(tmp_path / "typed.jsonl"), *command]) == 0
+    capsys.readouterr()
+    options = {"operators": "swap, replace", "negatives": 2, "seed": 3}
+    table = complearn.negatives(captions, **options)
+    typed = read_edits(tmp_path / "typed.jsonl")
+    assert list(zip(table.caption, table.negative)) == [
+        (each.caption, text) for each in typed for text in each.negatives
+    ]
+    assert {*table.operator.str.partition("_")[0]} == {"swap", "replace"} and table.fluency.isna().all()
+    for ending in ("jsonl", "tsv", "csv", "tar"):
+        written = complearn.negatives(captions, tmp_path / f"called.{ending}", **options)
+        pd.testing.assert_frame_equal(written, table)
+        if ending == "jsonl":
+            assert (tmp_path / "called.jsonl").read_bytes() == (tmp_path / "typed.jsonl").read_bytes()
+        elif ending == "tar":
+            pairs = read("webdataset", shards=str(tmp_path / "called-00000.tar"), text="json")
+            assert [pair.caption for pair in pairs] == list(dict.fromkeys(table.caption))
+        else:
+            pairs = read("folder", folder=str(tmp_path), captions_file=f"called.{ending}")
+            told = [(pair.caption, text) for pair in pairs for text in pair.negatives.captions]
+            assert told == list(zip(table.caption, table.negative))
+    texts = complearn.negatives(["A dog chases a cat.", "cat"], operators=["swap_obj"])
+    assert texts.values.tolist() == [
+        ["caption-0", "caption-0", "A dog chases a cat.", "A cat chases a dog.", "swap_obj", None, None, None]
+    ]
+    with pytest.raises(RequestError, match="no captions; give a file"):
+        complearn.negatives(None)
+    with pytest.raises(FileNotFoundError, match="negatives: there is no file"):
+        complearn.negatives("captoins.csv")
+    with pytest.raises((RequestError, ValueError), match="swop"):
+        complearn.negatives(["a dog on a mat"], operators="swop")
 
 
 @with_spacy

@@ -144,7 +144,7 @@ def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path, run, name):
         getattr(complearn, name)(run, gone)
 
 
-@pytest.mark.parametrize("name", ["edits", "concepts"])
+@pytest.mark.parametrize("name", ["edits", "concepts", "negatives"])
 def test_a_file_of_captions_that_is_not_there_is_an_error_at_once(tmp_path, name):
     with pytest.raises(
         FileNotFoundError, match=f"{name}: there is no file .*cap.csv; give a file of captions, a folder"

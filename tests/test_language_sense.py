@@ -13,8 +13,8 @@ from complearn.data.readers.edits import CaptionRow, read_edits
 from complearn.language.edits.atoms import CaptionAtoms
 from complearn.language.edits.composition import all_sites, caption_edits
 from complearn.language.edits.links import CaptionLinks, LinkCounts
-from complearn.language.edits.sense import NewLink, is_sensible, sensible_only, truth_chance
-from complearn.language.edits.sites import EditableCaption, EditContext, Vocabulary
+from complearn.language.edits.sense import NewLink, NewLinks, exchange_sense, is_sensible, sensible_only, truth_chance
+from complearn.language.edits.sites import EditableCaption, EditContext, Vocabulary, apply_site, find_sites
 from complearn.language.lexicon.plausibility import HeldOutNgrams
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.registry import parse
@@ -83,6 +83,65 @@ def test_support_compares_a_link_with_chance():
     assert counts().makes_sense("subject", ("ride", "girl")) and not counts().makes_sense("subject", ("ride", "horse"))
 
 
+def test_affinity_leans_on_what_is_known_of_less():
+    made = LinkCounts(WordRelations())
+    made.links.update({("subject", "zig", "zag"): 3, ("subject", "zig", "bop"): 1, ("object", "zap", "bop"): 4})
+    # of 4 subjects 3 are zag, of 8 nouns 3; where a noun is seldom a subject, that speaks for half of the prior
+    often, seldom = (3 + 2) / (4 * 3 / 8 + 2), (1 + 2) / (4 * 5 / 8 + 2)
+    assert made.affinity("subject", ("zig", "zag")) == pytest.approx(math.log((3 + 2 * often**0.5) / (1.5 + 2)))
+    assert made.affinity("subject", ("zig", "bop")) == pytest.approx(math.log((1 + 2 * seldom**0.5) / (2.5 + 2)))
+    assert made.affinity("subject", ("zug", "nib")) == 0  # of words that nobody wrote nothing is known
+    assert made.affinity("place", ("zag", "on", "bop")) == 0
+
+
+@with_spacy
+def test_affinity_goes_over_from_kinds_to_words():
+    made = counts()
+    assert made.affinity("subject", ("ride", "girl")) > 0.5 > made.affinity("subject", ("ride", "horse"))
+    assert made.affinity("subject", ("ride", "man")) > made.affinity("subject", ("chase", "man"))
+    before = made.affinity("subject", ("ride", "horse"))
+    more = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 8)
+    assert more.affinity("subject", ("ride", "horse")) < before < 0 < more.affinity("object", ("ride", "horse"))
+
+
+@with_spacy
+def test_what_lies_in_a_phrase_that_moves_stays_with_it():
+    (one,) = parsed("Two dogs are chasing a man in red .")
+    caption = EditableCaption(one, EditContext.of_corpus([one]))
+    new = NewLinks(caption)
+    sites = find_sites(caption, "swap_obj")
+    made = {apply_site(one.caption, site).caption: new.of(site, site.options[0]) for site in sites}
+    assert {*made} == {"A man is chasing two dogs in red .", "A man in red is chasing two dogs ."}
+    links = {text: {(link.kind, link.words, link.old) for link in found} for text, found in made.items()}
+    exchanged = {("subject", ("chase", "man"), ("chase", "dog")), ("object", ("chase", "dog"), ("chase", "man"))}
+    assert links["A man in red is chasing two dogs ."] == exchanged
+    left = links["A man is chasing two dogs in red ."] - exchanged
+    assert left == {("place", ("dog", "in", "red"), ("man", "in", "red"))}
+
+
+@with_spacy
+def test_the_worst_link_of_an_exchange_counts_most_and_so_does_its_fluency():
+    made = LinkCounts(WordRelations())
+    made._affinity = {("subject", "a", "b"): -0.4, ("object", "a", "b"): 3.0, ("object", "a", "c"): -0.2}
+    made.links[("subject", "a", "b")] = 1
+    made.prepare()
+    bad = NewLink("subject", ("a", "b"), None, False)
+    good, other = NewLink("object", ("a", "b"), None, False), NewLink("object", ("a", "c"), None, False)
+    assert exchange_sense([bad, good, other], made) == pytest.approx(-0.4 + 0.3 * -0.2)
+    assert exchange_sense([good], made) == 0 and exchange_sense([], made) == -math.inf
+    loose = NewLink("subject", ("a", "b"), None, True)
+    assert exchange_sense([loose], made) == pytest.approx(-0.2)
+    (one,) = parsed("A dog chases a cat.")
+    context = EditContext.of_corpus(parsed(*RIDES, *CHASES))
+    sites = all_sites(one, context, ["swap_obj"])
+    many = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 8)
+    asked = []
+    assert sensible_only(one, context, sites, many, lambda texts: asked.extend(texts) or [-0.1])
+    assert asked == ["A cat chases a dog."]
+    assert not sensible_only(one, context, sites, many, lambda texts: [-0.9])
+    assert sensible_only(one, context, sites, many, lambda texts: [-0.9], least=-3.0)
+
+
 @with_spacy
 @pytest.mark.parametrize(
     "operator, found, sensible",
@@ -105,10 +164,11 @@ def test_what_makes_sense_is_nonsense_or_unknown(operator, found, sensible):
 @with_spacy
 def test_an_exchange_stays_where_the_corpus_has_both_directions():
     context = EditContext.of_corpus(parsed(*RIDES, *CHASES))
+    many = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 8)
 
     def negatives(caption):
         (one,) = parsed(caption)
-        sites = sensible_only(one, context, all_sites(one, context, ["swap_obj"]), counts())
+        sites = sensible_only(one, context, all_sites(one, context, ["swap_obj"]), many)
         return [edit for site in sites.get("swap_obj", ()) for edit in site.options]
 
     assert negatives("A dog chases a cat.") == [("cat", "dog")]
@@ -134,6 +194,18 @@ WIDE = {  # operator and caption -> edits that are among those it offers
     ("replace_rel", "A cat lying down on a bed."): {"A cat standing on a bed."},
     ("replace_rel", "A dog sits in a box."): {"A dog jumps outside a box.", "A dog stands in a box."},
     ("replace_rel", "A chair by a table."): {"A chair far from a table."},
+    ("replace_rel", "Two bears are playing on a log."): {"Two bears are sleeping on a log."},
+    ("replace_rel", "A man is looking at a dog."): {"A man is ignoring a dog."},
+    ("replace_rel", "A horse ridden by a girl."): {"A horse pushed by a girl."},
+    ("replace_rel", "A chair in the sand."): {"A chair beside the sand."},
+    ("replace_rel", "A sticker below the word stop."): {"A sticker above the word stop."},
+    ("swap_att", "A wooden bench next to a rock wall."): {"A rock bench next to a wooden wall."},
+    ("swap_att", "Several billboards and two signs on a pole."): {"Two billboards and several signs on a pole."},
+    ("swap_att", "A man in a red suit near a blue striped tie."): {"A man in a blue suit near a red striped tie."},
+    ("swap_att", "A green Frisbee above red chairs."): {"A red Frisbee above green chairs."},
+    ("swap_att", "A boat with an empty plastic bottle and a red pen."): {
+        "A boat with a red plastic bottle and an empty pen."
+    },
 }
 
 
@@ -143,6 +215,22 @@ def test_sites_are_wide(operator, caption):
     (one,) = parsed(caption)
     edits = {edit.caption for edit in caption_edits(one, EditContext.of_corpus([one]), [operator])}
     assert edits >= WIDE[operator, caption], edits
+
+
+NARROW = {  # captions, and what no operator makes of them
+    "A man is eating at a table.": ("A man is throwing at a table.", "A man is dropping at a table."),
+    "A dog washed by a man.": ("A dog washed far from a man.",),
+    "A white dog on a red car.": ("A red white dog on a car.",),
+    "A white man on a red car.": ("A red man on a white car.",),
+}
+
+
+@with_spacy
+@pytest.mark.parametrize("caption", NARROW)
+def test_wide_sites_bring_no_verb_without_its_object_and_no_two_colours(caption):
+    (one,) = parsed(caption)
+    edits = {edit.caption for edit in caption_edits(one, EditContext.of_corpus([one]))}
+    assert edits and edits.isdisjoint(NARROW[caption])
 
 
 SAME = {
@@ -238,23 +326,39 @@ def test_a_checked_file_is_the_same_at_any_number_of_workers_and_after_an_interr
 @with_spacy
 def test_the_command_says_the_yields_with_and_without_the_check(tmp_path, capsys, few_are_enough):
     file = tmp_path / "captions.csv"
-    file.write_text("image,caption\n" + "".join(f'{row.image_id}.jpg,"{row.caption}"\n' for row in ROWS))
+    lines = [f'{k}.jpg,"{text}{end}"\n' for end in (".", " .", "!", " !", "?", " ?", ";", " ;")
+             for k, text in enumerate((*RIDES, *CHASES))]  # fmt: skip
+    file.write_text("image,caption\n" + "".join(lines))
     command = [str(file), "--operators", "swap_obj", "--quiet"]
     assert main([command[0], str(tmp_path / "checked.jsonl"), *command[1:]]) == 0
     table = capsys.readouterr().out.splitlines()
     assert "captions that take it" in table[0] and "without the check of sense" in table[0]
     # dogs chase cats and cats dogs; a bike rides nobody
-    assert table[1].split() == ["swap_obj", "6", "24", "6", "24", "6"]
+    assert table[1].split() == ["swap_obj", "16", "64", "16", "64", "16"]
     records = read_edits(tmp_path / "checked.jsonl")
-    kept = {text.strip(" .!") for record in records for text in record.negatives}
+    kept = {text.strip(" .!?;").capitalize() for record in records for text in record.negatives}
     assert kept == {"A cat chases a dog", "A dog chases a cat"}
     assert all(len(record.fluency) == len(record.negatives) for record in records)
     assert {record.reason for record in records if not record.negatives} == {
         "no edit of it makes sense, by the links of the captions"
     }
     assert main([command[0], str(tmp_path / "all.jsonl"), *command[1:], "--no-sense"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["swap_obj", "24", "24", "24"]
-    assert len([record for record in read_edits(tmp_path / "all.jsonl") if record.negatives]) == 24
+    assert capsys.readouterr().out.splitlines()[1].split() == ["swap_obj", "64", "64", "64"]
+    assert len([record for record in read_edits(tmp_path / "all.jsonl") if record.negatives]) == 64
+
+
+@with_spacy
+def test_less_sense_leaves_more_exchanges(tmp_path, capsys, few_are_enough):
+    def taken(name, *options):
+        target = tmp_path / f"{name}.jsonl"
+        assert main([str(file), str(target), "--operators", "swap_obj", "--quiet", *options]) == 0
+        return sum(bool(record.negatives) for record in read_edits(target))
+
+    file = tmp_path / "captions.txt"
+    file.write_text("".join(f"{row.caption}\n" for row in ROWS))
+    assert taken("usual") == taken("typed", "--least-sense", "-1.0") < taken("less", "--least-sense", "-9") == len(ROWS)
+    assert main([str(file), str(tmp_path / "no.jsonl"), "--least-sense", "1"]) == 1
+    assert "--least-sense" in capsys.readouterr().err
 
 
 @with_spacy

@@ -111,6 +111,14 @@ class CaptionAtoms:
         objects = (self._object(i) for i in nouns if self.texts[i].isalpha() and self.child(i, "case") is None)
         return tuple(objects)
 
+    @cached_property
+    def named(self) -> tuple[CaptionObject, ...]:
+        "The things that have a name of their own and an adjective: a green Frisbee."
+        labels = ("compound", "amod")
+        heads = [i for i, word in enumerate(self.words) if word.tag in ("NNP", "NNPS") and word.relation not in labels]
+        objects = [self._object(i) for i in heads if self.texts[i].isalpha() and self.child(i, "case") is None]
+        return tuple(each for each in objects if each.attributes)
+
     def _object(self, head: int) -> CaptionObject:
         start = head
         before = [i for i in self.children[head] if i < head]

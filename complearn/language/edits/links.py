@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOUN_PLACES', 'CLASSES', 'MOST_COUNTED', 'FEWEST_COUNTED', 'LEAST_SUPPORT', 'MOTION', 'DISCOUNT', 'FEWEST',
-           'FEWEST_BROAD', 'Link', 'CaptionLinks', 'LinkCounts', 'counted_sample']
+           'FEWEST_BROAD', 'PRIOR', 'Link', 'CaptionLinks', 'LinkCounts', 'counted_sample']
 
 # %% ../../../nbs/language/edits/links.ipynb #6b1777ff
 import itertools
@@ -195,6 +195,7 @@ MOTION = frozenset("into onto out of off toward towards through across along up 
 DISCOUNT = 0.5  # of a kind in the place of a word, and once more of a broad class
 FEWEST = (2, 4, 8, 16)  # links that are needed, by the number of kinds in the place of words
 FEWEST_BROAD = 2  # further ones, for each broad class
+PRIOR = 2.0  # links whose number by chance weighs as much as what the kinds of the words say
 
 
 class LinkCounts:
@@ -208,8 +209,10 @@ class LinkCounts:
         self.captions = 0
         self.links: Counter[tuple] = Counter()  # (kind, *words) -> captions that have it
         self._patterns: Counter[tuple] | None = None
+        self._nouns: Counter = Counter()  # how often a noun, or a kind, is in a link of any kind
         self._kinds: dict[tuple[str, str], tuple] = {}
         self._support: dict[tuple, float] = {}
+        self._affinity: dict[tuple, float] = {}
 
     def add(
         self,
@@ -223,6 +226,7 @@ class LinkCounts:
                 self.captions += 1
         self._patterns = None
         self._support.clear()
+        self._affinity.clear()
         return self
 
     def kinds(
@@ -294,6 +298,10 @@ class LinkCounts:
             choices = self._choices(kind, words)
             open_choices = [each if _is_given(kind, k) else (*each, _ANY) for k, each in enumerate(choices)]
             self._patterns.update({(kind, *each): count for each in itertools.product(*open_choices)})
+        self._nouns = Counter()
+        for (kind, *words), count in self.links.items():
+            for noun in (words[place] for place in NOUN_PLACES[kind]):
+                self._nouns.update(dict.fromkeys((noun, _ANY, *self.kinds(noun, "noun")), count))
         return self
 
     @property
@@ -330,6 +338,56 @@ class LinkCounts:
             if base[k] == _ANY:
                 expected *= patterns[kind, *base[:k], each, *base[k + 1 :]] / total
         return math.log(count / expected) - DISCOUNT * (len(general) + broad)
+
+    def affinity(
+        self,
+        kind: str,
+        words: Sequence[str],  # of a link
+    ) -> float:  # a logarithm; 0 as by chance
+        """How much likelier words are in a link than by chance, in the light of their kinds: of words that are seldom
+        said, what is known of their kinds decides. Chance knows how often each verb has such a link, and how often each
+        noun is in any."""
+        key = (kind, *words)
+        if key not in self._affinity:
+            _ = self.patterns
+            levels = [self._levels(kind, place, word) for place, word in enumerate(words)]
+            self._affinity[key] = self._shrunk(kind, levels, tuple(len(each) - 1 for each in levels), {})
+        return self._affinity[key]
+
+    def _levels(self, kind: str, place: int, word: str) -> list[list]:
+        "What may be in the place of a word: anything, its broad class, what it is a kind of, itself."
+        if _is_given(kind, place):
+            return [[word]]
+        part = _part(kind, place)
+        kinds = self.kinds(word, part) if part else ()
+        levels = ([each for each in kinds if each[0] == name] for name in ("broad", "near"))
+        return [[_ANY], *(level for level in levels if level), [word]]
+
+    def _shrunk(self, kind: str, levels: list[list[list]], place: tuple[int, ...], known: dict) -> float:
+        "The affinity of what is at some levels, for which that of one level further up speaks where counts are small."
+        if place in known:
+            return known[place]
+        above = [place[:k] + (level - 1,) + place[k + 1 :] for k, level in enumerate(place) if level]
+        if not above:
+            return 0.0
+        prior = sum(self._shrunk(kind, levels, each, known) for each in above) / len(above)
+        ways = itertools.product(*(each[level] for each, level in zip(levels, place)))
+        weight = PRIOR * math.exp(prior)
+        known[place] = max(
+            math.log((self.patterns[kind, *way] + weight) / (self._by_chance(kind, way) + PRIOR)) for way in ways
+        )
+        return known[place]
+
+    def _by_chance(self, kind: str, way: tuple) -> float:
+        "How many links of a kind would be so if each word came as often as it comes anywhere."
+        base = [each if _is_given(kind, k) else _ANY for k, each in enumerate(way)]
+        total = expected = self.patterns[kind, *base]
+        for k, each in enumerate(way):
+            if k in NOUN_PLACES[kind]:
+                expected *= self._nouns[each] / max(1, self._nouns[_ANY])
+            elif not _is_given(kind, k):
+                expected *= self.patterns[kind, *base[:k], each, *base[k + 1 :]] / max(1, total)
+        return expected
 
     def makes_sense(self, kind: str, words: Sequence[str]) -> bool:
         "Whether a link is attested or supported well enough."
