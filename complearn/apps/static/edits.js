@@ -19,7 +19,7 @@ class Edits {
     const placeholder = "such as: a black dog chases a white cat";
     this.text = h("textarea", { rows: "3", placeholder, "aria-label": "caption", spellcheck: "false" });
     this.keep = h("input", { type: "checkbox" });
-    this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "keep the picture beside it");
+    this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "keep the picture with it");
     const edit = button("Take this caption", () => this.openText(), { class: "cl-primary" });
     const form = h(
       "section",
