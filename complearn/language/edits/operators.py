@@ -554,9 +554,10 @@ def replace_relations(caption: EditableCaption) -> Iterator[Proposal]:
         agent = each.name == "by" and caption.words[min(each.words)].relation == "agent"
         if not agent and _names_place(caption, each.name, each.object):
             yield [each.span], [(word,) for word in caption.alternatives(each.name, "preposition")], each.words
-        elif each.name in INSIDE and _names_place(
-            caption, "on", each.object
-        ):  # of the sand or a picture nothing is out
+        elif each.name in INSIDE and not caption.relations.is_person(caption.lemmas[each.head]):  # a man in a shirt
+            if not _names_place(caption, "on", each.object):
+                continue
+            # nothing is outside the sand
             yield [each.span], [(word,) for word in caption.alternatives("on", "preposition")], each.words
     for each in caption.verbs:
         if is_done_by_the_living(caption, each):
