@@ -204,7 +204,7 @@ LACKS = {
         "negate": "the caption denies something already",
         "swap_obj": "denies is left alone",
     },
-    "Man on horse.": {
+    "Man on his horse.": {
         "swap_obj": "no exchange of two of its nouns is English",
         "add_obj": "after none of its nouns may",
     },

@@ -243,6 +243,15 @@ def test_what_ends_in_the_name_of_another_does_not_change_places_with_it(caption
 SAID_OF_ONE = {  # captions, and what says the same or speaks of another's arms
     "A woman in a store in a cap.": "A woman in a cap in a store.",
     "A man throws his ball at a woman.": "A woman throws his ball at a man.",
+    "A dog has its paws on a laptop 's keyboard near a red hat.": (
+        "A dog has its paws on an a red hat near laptop 's keyboard."
+    ),
+    "A man in a shirt and blue jeans is taking a nap on a bench .": (
+        "A man in blue jeans and a shirt is taking a nap on a bench ."
+    ),
+    "A bicyclist wearing a dark helmet and a blue jacket jumps over a mound in a field .": (
+        "A bicyclist wearing a blue jacket and a dark helmet jumps over a mound in a field ."
+    ),
     "A man in red next to a woman in blue": "A woman in blue next to a man in red",
 }
 

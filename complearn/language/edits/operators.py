@@ -242,6 +242,11 @@ def _agreements(
 def _may_exchange_phrases(caption: EditableCaption, left: CaptionObject, right: CaptionObject) -> bool:
     "Whether two objects may change places with all that is said of them, if the words between them allow it."
     determiners = {caption.texts[each.determiner] for each in (left, right) if each.determiner is not None}
+    owned = any(
+        caption.words[each.determiner].tag.startswith("N") for each in (left, right) if each.determiner is not None
+    )
+    if owned:  # a laptop's keyboard
+        return False
     if determiners & PRONOUNS or left.plural != right.plural and PRONOUNS & {*caption.texts}:
         return False
     if left.name == right.name:  # a brown dog and a black dog
@@ -270,6 +275,10 @@ def _phrase_exchanges(
             continue
         chunks = [NounChunk(None, (), span) for span in spans]
         if is_whole and (is_symmetric(caption.parse.caption, chunks) or _is_one_place(caption, left, right)):
+            continue
+        between = caption.parse.caption[spans[0][1] : spans[1][0]].strip(" ,").lower()
+        # a helmet and a jacket, whatever the parser joins the jacket to
+        if between in ("", "and", "or") and caption.child(right.head, "acl", "relcl", "prep") is None:
             continue
         following = caption.words[words[1].stop : words[1].stop + 1]
         if words[0].stop > left.head + 1 and any(word.tag == "IN" for word in following):  # a girl in white in black
@@ -545,9 +554,10 @@ def replace_relations(caption: EditableCaption) -> Iterator[Proposal]:
         agent = each.name == "by" and caption.words[min(each.words)].relation == "agent"
         if not agent and _names_place(caption, each.name, each.object):
             yield [each.span], [(word,) for word in caption.alternatives(each.name, "preposition")], each.words
-        elif each.name in INSIDE and _names_place(
-            caption, "on", each.object
-        ):  # of the sand or a picture nothing is out
+        elif each.name in INSIDE and not caption.relations.is_person(caption.lemmas[each.head]):  # a man in a shirt
+            if not _names_place(caption, "on", each.object):
+                continue
+            # nothing is outside the sand
             yield [each.span], [(word,) for word in caption.alternatives("on", "preposition")], each.words
     for each in caption.verbs:
         if is_done_by_the_living(caption, each):
