@@ -3,12 +3,15 @@
 Every kind of `openers.OPENERS` is written, each of its files is damaged in each way, and it is read again.
 """
 
+import json
+import multiprocessing
 import pickle
 import random
 import shutil
 import warnings
 
 import pytest
+import training_runs
 from openers import OPENERS
 
 from complearn.core.files import BadData
@@ -78,3 +81,34 @@ def test_nothing_changed_is_taken_for_what_was_written(kind, tmp_path):
                 silent.append(f"{file}, {damage}")
     assert not silent, f"{len(silent)} damages say nothing: {silent}"
     assert not foreign, f"{len(foreign)} damages end in errors of other libraries: {foreign}"
+
+
+def write_all(folder, kinds, report):
+    """Write each kind into a folder that is read-only, and say what came of it."""
+    training_runs.make_read_only(folder)
+    told = {}
+    for kind in kinds:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                OPENERS[kind].write(folder)
+                told[kind] = "; ".join(str(each.message) for each in caught) or "nothing"
+            except OSError as error:
+                told[kind] = str(error)
+    report.put(told)
+
+
+def test_a_read_only_folder_is_named_with_the_remedy(tmp_path):
+    """Caches warn and go on; all else is an error that says what to do."""
+    # the first two are written by this file; of notes the page says it; the last is a database, which has its own
+    written_by_tests = {"answers", "pairs", "notes of runs", "parse cache"}
+    kinds = [kind for kind in OPENERS if kind not in written_by_tests]
+    context = multiprocessing.get_context("spawn")
+    report = context.Queue()
+    child = context.Process(target=write_all, args=(tmp_path, kinds, report))
+    child.start()
+    told = report.get(timeout=300)
+    child.join()
+    remedies = ("make it writable and run again", "name another folder by COMPLEARN_CACHE", "set COMPLEARN_CACHE")
+    silent = {kind: text for kind, text in told.items() if not any(remedy in text for remedy in remedies)}
+    assert len(told) >= 14 and not silent, json.dumps(silent, indent=1)

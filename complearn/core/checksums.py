@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .files import BadData, plain, read_json, write_bytes_atomic
+from .files import BadData, plain, read_json, write_bytes_atomic, write_errors
 from .own_files import open_own, own_path
 
 # %% ../../nbs/core/checksums.ipynb #2ef6e666
@@ -131,7 +131,8 @@ def write_sealed(
 ) -> Path:  # the path
     "Write a file all or nothing, and its checksum beside it."
     path = Path(path)
-    _sum_file(path).unlink(missing_ok=True)  # a kill leaves no checksum of another file
+    with write_errors(path):
+        _sum_file(path).unlink(missing_ok=True)  # a kill leaves no checksum of another file
     write_bytes_atomic(path, content)
     write_bytes_atomic(_sum_file(path), f"{checksum(content)}  {path.name}\n".encode())
     return path

@@ -206,7 +206,8 @@ def write_journal(
     lines: Iterable[bytes],  # with their ends
 ) -> Path:  # the path
     "Write all lines of a journal, all or nothing."
-    own_path(Path(path).parent, parts_file(path).name).unlink(missing_ok=True)  # they are of what was there
+    with write_errors(path):
+        own_path(Path(path).parent, parts_file(path).name).unlink(missing_ok=True)  # they are of what was there
     written = write_bytes_atomic(path, lambda file: file.writelines(lines))
     note_parts(path)
     return written

@@ -26,7 +26,7 @@ from .tables import CodeTable, WordIndex
 from ...core.caches import keep_folder, used
 from ...core.checksums import DamagedFile, write_checksums
 from ...core.config import RequestError
-from ...core.files import atomic_folder, cache_dir, parsing, write_json
+from ...core.files import atomic_folder, cache_dir, parsing, write_errors, write_json
 from ...core.hashes import hash_files
 from ...core.runs import Run, find
 from ...data.images import load_images
@@ -204,7 +204,7 @@ def _build_store(
     count = len({pair.image_id for pair in pairs})
     Path(folder).parent.mkdir(parents=True, exist_ok=True)
     # many thumbnails do not fit into memory
-    with tempfile.TemporaryDirectory(dir=Path(folder).parent, prefix=".pixels-") as scratch:
+    with write_errors(folder), tempfile.TemporaryDirectory(dir=Path(folder).parent, prefix=".pixels-") as scratch:
         keeper = _ChunkCollector(
             model, count, open_memmap(Path(scratch) / "pixels.npy", "w+", np.uint8, (count, thumb, thumb, 3)), told
         )
