@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -95,6 +97,17 @@ def test_what_a_person_wrote_stays(kept):
         ".corrections.jsonl.lock",
     }
     assert (cache_dir() / "notes.txt").exists() and not len(cache_table())
+
+
+def test_what_a_killed_process_left_half_written_goes(kept):
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    for name in (f".a.{int(dead.stdout)}.tmp", f".a.{os.getpid()}.tmp", ".mine.tmp"):
+        (cache_dir("outputs", "tower") / name).write_text("half")
+    (cache_dir("codes") / f".store-pixels.{int(dead.stdout)}.tmp").mkdir()
+    for kind in ("outputs", "codes"):
+        make_room(kind)
+    left = {path.name for path in cache_dir("outputs", "tower").iterdir()} | set(os.listdir(cache_dir("codes")))
+    assert left == {f".a.{os.getpid()}.tmp", ".mine.tmp"}
 
 
 def test_links_lead_nowhere(kept, tmp_path_factory):

@@ -9,6 +9,7 @@ __all__ = ['KINDS', 'FOLDERS', 'EVICTED', 'OF_PEOPLE', 'ROOM', 'cache_room', 'En
 # %% ../../nbs/core/caches.ipynb #cx03
 import atexit
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from .config import RequestError
-from .files import REFUSALS, cache_dir, write_bytes_atomic
+from .files import REFUSALS, cache_dir, is_abandoned, write_bytes_atomic
 
 # %% ../../nbs/core/caches.ipynb #cx06
 KINDS = {  # folder in the cache -> what lies there
@@ -118,11 +119,25 @@ def delete_entry(
             entry.path.unlink()
 
 
+def _half_written(folder: Path) -> list[Path]:
+    "The temporary files and folders of processes that are no longer there."
+    found = []
+    for place, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
+            process = re.fullmatch(r"\..+\.([0-9]{1,9})\.tmp", name)
+            if process and is_abandoned(Path(place, name), int(process[1])):
+                found.append(Path(place, name))
+    return found
+
+
 def make_room(
     kind: str,  # of `EVICTED`
     keep: Path | None = None,  # an entry that stays
 ) -> int:  # bytes that were deleted
-    "Delete the entries that were used the longest time ago while all of a kind take more than `cache_room`."
+    """Delete the entries that were used the longest time ago while all of a kind take more than `cache_room`, and what
+    killed processes left half written."""
+    for file in _half_written(cache_dir() / kind):
+        delete_entry(Entry(file, 0, 0.0))
     entries = kept_entries(kind)
     room = cache_room()
     total = sum(entry.size for entry in entries)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['FILE_KINDS', 'JSON_DECODER', 'REFUSALS', 'CAPTION_TABLES', 'IMAGE_COLUMNS', 'CAPTION_COLUMNS', 'BadData',
            'describe_fault', 'parsing', 'refuse_devices', 'reading', 'read_text', 'parse_json', 'plain', 'write_errors',
-           'clear_leftovers', 'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder',
-           'remove_folder', 'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir']
+           'is_abandoned', 'clear_leftovers', 'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable',
+           'atomic_folder', 'remove_folder', 'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
 import ctypes
@@ -261,7 +261,10 @@ def _in_use(
     yield
 
 
-def _is_abandoned(path: Path, process: int) -> bool:
+def is_abandoned(
+    path: Path,  # a temporary file or folder
+    process: int,  # whose number its name has
+) -> bool:
     "Whether nobody writes a temporary file or folder any more."
     try:
         os.kill(process, 0)
@@ -304,7 +307,7 @@ def clear_leftovers(
     for name in names:
         found = form.fullmatch(name)
         place = path.with_name(name)
-        if not found or int(found[1]) == os.getpid() or not _is_abandoned(place, int(found[1])):
+        if not found or int(found[1]) == os.getpid() or not is_abandoned(place, int(found[1])):
             continue
         with suppress(OSError):  # read-only, or another process does the same
             if found[2] == "old" and not path.exists():

@@ -7,9 +7,11 @@ __all__ = ['FORMAT', 'TABLE', 'WORDS', 'CodeStore', 'write_store', 'code_store',
 
 # %% ../../../nbs/analysis/codes/store.ipynb #imports0
 import hashlib
-import tempfile
+import os
+import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +28,7 @@ from .tables import CodeTable, WordIndex
 from ...core.caches import keep_folder, used
 from ...core.checksums import DamagedFile, write_checksums
 from ...core.config import RequestError
-from ...core.files import atomic_folder, cache_dir, parsing, write_errors, write_json
+from ...core.files import atomic_folder, cache_dir, clear_leftovers, parsing, write_errors, write_json
 from ...core.hashes import hash_files
 from ...core.runs import Run, find
 from ...data.images import load_images
@@ -188,6 +190,20 @@ class _ChunkCollector:
         self.told(f"reading images: {self.done:,} of {self.items:,}")
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c017
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    "A temporary folder beside a store that is written; what a killed process left of one is deleted."
+    name = f"{folder.name}-pixels"
+    clear_leftovers(folder.with_name(name))
+    scratch = folder.with_name(f".{name}.{os.getpid()}.tmp")
+    with write_errors(folder):
+        scratch.mkdir()
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _build_store(
     model: Dual,  # with a codebook
     pairs: Sequence[Pair],  # what to read; images with or without captions
@@ -204,9 +220,9 @@ def _build_store(
     count = len({pair.image_id for pair in pairs})
     Path(folder).parent.mkdir(parents=True, exist_ok=True)
     # many thumbnails do not fit into memory
-    with write_errors(folder), tempfile.TemporaryDirectory(dir=Path(folder).parent, prefix=".pixels-") as scratch:
+    with _scratch(Path(folder)) as scratch:
         keeper = _ChunkCollector(
-            model, count, open_memmap(Path(scratch) / "pixels.npy", "w+", np.uint8, (count, thumb, thumb, 3)), told
+            model, count, open_memmap(scratch / "pixels.npy", "w+", np.uint8, (count, thumb, thumb, 3)), told
         )
         images = code_table(model, pairs, "image", k, heaviest, visit=keeper)
         told("finding which patches fire each code")

