@@ -739,6 +739,10 @@ def _check_start(
     WordRelations(settings.wordnet or None, settings.words)
 
 
+def _lock_name(path: Path) -> str:
+    return f".{path.name}.lock"
+
+
 @contextmanager
 def _hold_file(
     path: Path,  # the file of edits
@@ -746,7 +750,7 @@ def _hold_file(
     "Keep other processes out of a file of edits; raise RequestError that names the process that is writing it."
     with ExitStack() as stack:
         try:
-            stack.enter_context(hold(path.parent, f".{path.name}.lock", passing=True))
+            stack.enter_context(hold(path.parent, _lock_name(path), passing=True))
         except Held as error:
             holder = f"{path} is being written already, by process {error.process}"
             raise RequestError(f"{holder}; wait for it, stop it, or name another file") from None
@@ -881,6 +885,9 @@ def edit_captions(
         _check_parts(path)
         before = note()
         if len(_written_rows(path, before, rows)) == len(rows):
+            if path.with_name(_lock_name(path)).exists():  # a kill came before the last digest
+                with _hold_file(path):
+                    note_parts(path)
             return path
         with _hold_file(path):
             written = _written_rows(path, before, rows)
