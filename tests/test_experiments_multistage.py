@@ -122,7 +122,7 @@ def test_captioned_photos_feed_a_timm_tower_with_curves_of_neighbours_and_files_
     assert steps["neighbours/stage 0"] == [2, 3, 4, 6]  # every second step, and the end of each stage
     assert steps["neighbours/stage 1"] == steps["neighbours/all stages"] == [3, 4, 6]  # from its start
     assert "nearest neighbours of stage 1" in (tmp_path / "out" / "report.ipynb").read_text()
-    files = {path.name: pd.read_parquet(path) for path in (tmp_path / "out" / "embeddings").iterdir()}
+    files = {path.name: pd.read_parquet(path) for path in (tmp_path / "out" / "embeddings").glob("*.parquet")}
     assert set(files) == {"simclr-s0.parquet", "multistage-s0.parquet"}
     table = files["multistage-s0.parquet"]
     assert set(table) == {

@@ -14,7 +14,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +23,7 @@ from pydantic import BeforeValidator, Field
 
 from ...core.config import Text, read_record
 from ...core.files import BadData, read_text
-from .wordnet import WordNet
+from .wordnet import WordNet, remembered
 from ..scenes.nouns import plural
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #d39060c0
@@ -139,7 +139,7 @@ class SenseTable:
         self.wordnet = WordNet(folder, FILE_PARTS[part])
         self.part = part
 
-    @cache  # noqa: B019 (one table per process is usual)
+    @remembered
     def senses(self, word: str) -> frozenset[int]:
         "The senses of a word, or of its last words."
         parts = word.split()
@@ -148,7 +148,7 @@ class SenseTable:
             frozenset(),
         )
 
-    @cache  # noqa: B019
+    @remembered
     def above(self, word: str) -> frozenset[int]:
         "The senses of a word and all that they are kinds of; for an adjective, the senses similar to them."
         if self.part == "adjective":
@@ -250,7 +250,7 @@ class WordRelations:
         self._known: dict[str, set[str]] = {}  # by part of speech
         self._things: dict[str, bool] = {}  # see `names_thing`
 
-    @cache  # noqa: B019
+    @remembered
     def words(self, relation: str, part: str) -> frozenset[str]:
         "All words of the rows of a relation."
         return frozenset(

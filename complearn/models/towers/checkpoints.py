@@ -163,7 +163,7 @@ def check_weights(
 ) -> None:
     "Raise ValueError for weights that do not fit a model."
     if wrong := _misfits(model, weights):
-        raise ValueError(_misfit_message(source, wrong))
+        raise BadData(_misfit_message(source, wrong))
 
 
 def _misfit_message(

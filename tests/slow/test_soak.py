@@ -1,0 +1,109 @@
+"""Memory, open files and memory maps of long work stay as they are.
+
+Watched are a training, edits, and a server whose pages are opened and left.
+
+COMPLEARN_SOAK_MINUTES says how long each is watched (0.5): 30 for an evening.
+"""
+
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+import training_runs
+from browser import write_notebook
+from test_apps_search import fetched, visitor
+
+from complearn.apps import serving as server
+from complearn.apps.edits.command import EditSettings, edit_captions
+from complearn.data.readers.edits import CaptionRow
+from complearn.training.runs.launch import launch, prepare
+
+psutil = pytest.importorskip(
+    "psutil", reason="psutil, which comes with ipykernel, is not installed: memory is not read"
+)
+SECONDS = 60 * float(os.environ.get("COMPLEARN_SOAK_MINUTES", "0.5"))
+FLAT = 0.02  # growth of memory between the second and the last third of the time, as a share
+SLACK = 8 * 2**20  # bytes: what an allocator may take at once, which is more than that share of a short watch
+
+
+def train(folder):
+    config = training_runs.config({"name": "clip", "args": {"steps": 10**7}}, checkpoint_every=50, log_every=10)
+    launch(prepare(folder / "run", config).path, "cpu", False)
+
+
+def edit(folder):
+    for number in range(10**6):
+        # spaCy keeps every word that it has met, so no word is new for ever
+        texts = [f"a red dog {number % 20} chases a blue cat {k}" for k in range(50)]
+        rows = [CaptionRow(text, str(k), str(k)) for k, text in enumerate(texts)]
+        edit_captions(rows, folder / "edits.jsonl", EditSettings(("replace_att",), sense=False), progress=False)
+        for file in folder.iterdir():
+            file.unlink()
+
+
+def state(process):
+    memory = process.memory_info().rss
+    return memory, process.num_fds(), len(process.memory_maps(grouped=False))
+
+
+def watch(process, seconds=SECONDS):
+    """Samples of a process: bytes, open files, maps."""
+    samples = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        samples.append(state(process))
+        time.sleep(min(1.0, seconds / 60))
+    return samples
+
+
+def check_flat(samples):
+    third = len(samples) // 3
+    parts = samples[third : 2 * third], samples[2 * third :]
+    memory, maps = ([max(each[k] for each in part) for part in parts] for k in (0, 2))
+    files = [min(each[1] for each in part) for part in parts]  # beyond connections that come and go
+    assert memory[1] <= memory[0] * (1 + FLAT) + SLACK, f"memory grows: {memory}"
+    assert files[1] <= files[0] + 4 and maps[1] <= maps[0] * (1 + FLAT) + 8, (files, maps)
+    print(f"{len(samples)} samples: {memory} bytes, {files} files, {maps} maps")
+
+
+@pytest.mark.parametrize("work", [train, edit])
+def test_long_work_takes_no_more_the_longer_it_lasts(work, tmp_path):
+    child = multiprocessing.get_context("spawn").Process(target=work, args=(tmp_path,))
+    child.start()
+    try:
+        process = psutil.Process(child.pid)
+        until = time.monotonic() + 120  # imports, and what the first steps allocate
+        while time.monotonic() < until and not any(tmp_path.rglob("*.jsonl")):
+            time.sleep(0.2)
+        time.sleep(5)
+        check_flat(watch(process))
+        assert child.is_alive()
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
+    pytest.importorskip("voila", reason="voila is not installed: the app is not served")
+    for name, value in (("LEFT_FOR", 1), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 4)):
+        monkeypatch.setattr(server, name, value)
+    notebook = write_notebook(tmp_path / "page.ipynb", ["print('hello')"])
+    opened = []
+    with server.serving(notebook, env={"PYTHONWARNINGS": "ignore"}) as address:
+        here = psutil.Process()
+        (process,) = [child for child in here.children() if "run_while_parent_lives" in " ".join(child.cmdline())]
+
+        def visit():
+            while process.is_running() and len(opened) < 10**6:
+                opened.append(fetched(address, visitor())[0])
+
+        thread = threading.Thread(target=visit, daemon=True)
+        thread.start()
+        time.sleep(10)
+        samples = watch(process)
+    thread.join(60)
+    print(f"{opened.count(200)} pages were opened and left")
+    check_flat(samples)
+    assert opened.count(200) >= 3
