@@ -369,14 +369,15 @@ def run_notebook(
     if status:
         print(f"the notebook stopped; the same command goes on with {folder}", file=sys.stderr)
         return 1
-    page = ["nbconvert", "--to", "html", "--no-input", "--log-level", "ERROR", str(folder / "report.ipynb")]
-    subprocess.run([sys.executable, "-m", *page], env=env, check=True)
+    from complearn.analysis.runs.notebook_page import write_notebook_page
+
+    page = write_notebook_page(folder / "report.ipynb")
     if (folder / "results.json").exists():
         from complearn.analysis.runs.result_page import write_result_page
 
         title = notebook.stem.replace("_", " ").capitalize()
         print(f"the report:  {write_result_page(folder, title)}\nthe numbers: {folder / 'results.json'}")
-    print(f"in full:     {folder / 'report.html'}")
+    print(f"in full:     {page}")
     return 0
 
 

@@ -352,16 +352,18 @@ def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(command.subprocess, "run", run)
+    pages = []
+    monkeypatch.setattr("complearn.analysis.runs.notebook_page.write_notebook_page", pages.append)
     words = ["study", "iterated_learning.ipynb", "--preset", "smoke", "-p", 'methods=["clip"]', "--out", str(tmp_path)]
     assert command.main(words) == 0
     notebook = ROOT / "nbs" / "experiments" / "iterated_learning.ipynb"
     report = str(tmp_path / "report.ipynb")
     given = ["-p", "preset", "smoke", "-p", "out_dir", str(tmp_path), "-p", "methods", '["clip"]']
     assert called[0] == ["papermill", str(notebook), report, "-k", "python3", *given]
-    assert called[1][:3] == ["nbconvert", "--to", "html"]
+    assert pages == [tmp_path / "report.ipynb"], "what ran becomes a page"
     assert f"python -m papermill {notebook} {report}" in capsys.readouterr().out
     assert command.main(["demo", "--out", str(tmp_path)]) == 0
-    assert called[2][:2] == ["papermill", str(notebook)] and called[2][6:8] == ["preset", "demo"]
+    assert called[1][:2] == ["papermill", str(notebook)] and called[1][6:8] == ["preset", "demo"]
 
 
 def test_open_alone_shows_the_page_of_all_runs(tmp_path, monkeypatch, capsys):
