@@ -515,6 +515,10 @@ def test_a_point_of_a_curve_opens_the_weights_at_the_end_of_its_phase(tmp_path):
     _, _, view = opened_at(first["Its map, and that of the run's end"])
     assert view.models == ("il_clip-s0@warmup", "il_clip-s0")
     assert opened_at(last["Its map"])[2].models == ("il_clip-s0",)
+    for title, app in (("Search with it", "search"), ("Edits with its scores", "edits")):
+        name, options, view = opened_at(first[title])
+        assert (name, options["--runs"], view.model) == (app, [str(run.path)], "il_clip-s0@warmup")
+        assert opened_at(last[title])[2].model == "il_clip-s0"
     assert asked(page, "pick_these", names=["clip-s0"])["curves"]["snapshots"] == [], "no phase has ended"
 
 
