@@ -344,6 +344,23 @@ def test_methods_are_studied_and_reported(album, tmp_path, here, capsys):
     assert "held out/retrieval" in page and "negclip" in page and "prefers-color-scheme" in page
 
 
+@pytest.mark.parametrize("words", [["train"], ["train", "clip"]])
+def test_a_missing_argument_names_the_help_of_its_command(words, capsys):
+    assert command.main(words) == 2
+    assert "(complearn train --help says more)" in capsys.readouterr().err
+
+
+def test_the_kernel_of_the_demo_does_not_warn_of_its_socket():
+    text = (
+        "from jupyter_client.manager import start_new_kernel; manager, client = start_new_kernel();"
+        "client.execute_interactive('print(6 * 7)');"
+        "client.stop_channels(); manager.shutdown_kernel()"
+    )
+    env = {**os.environ, "JUPYTER_PATH": str(ROOT / "nbs"), "JUPYTER_PREFER_ENV_PATH": "1"}
+    ended = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.strip() == "42" and "IPKernelApp" not in ended.stderr, ended.stderr
+
+
 def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
     called = []
 
