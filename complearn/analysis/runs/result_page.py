@@ -74,6 +74,7 @@ def _measure_rows(measured: list[Scores]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+_FACES = {"square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "star": "★"}
 _SIGNS = {"line-ns": "|", "x-thin": "×", "cross-thin": "+", "asterisk": "✳"}  # of marks without a face
 
 
@@ -94,6 +95,8 @@ def _legend_html(figure: go.Figure) -> str:
         if colour == "rgba(0,0,0,1)":
             colour = "var(--ink)"  # black, which a dark page shows in white
         mark = f"<i style='background:{colour}'></i>"
+        if shape := _FACES.get(trace.marker.symbol):
+            mark = f"<b aria-hidden='true' style='color:{colour}'>{shape}</b>"
         if is_blind:
             mark = f"<b aria-hidden='true'>{_SIGNS.get(trace.marker.symbol, '|')}</b>"
         words = f"type='button' aria-pressed='true' data-traces='{' '.join(map(str, numbers))}'"
