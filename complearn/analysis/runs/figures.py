@@ -140,7 +140,7 @@ def _add_dots(
     y: np.ndarray,  # where
     name: str,  # of the trace
     colour: str,  # of the dots
-    symbol: str = "circle",  # of the dots
+    symbol: str = "",  # of the dots; empty: a circle
     **where: int,  # row and col of a subplot
 ) -> None:
     "Dots with intervals from left to right."
@@ -149,7 +149,9 @@ def _add_dots(
         f", detectable: {value:.1f}" if pd.notna(value) else "" for value in line.get("detectable", [None] * len(line))
     ]
     hover = "%{x:.1f} [%{customdata[0]:.1f}, %{customdata[1]:.1f}]%{customdata[2]}<extra>" + name + "</extra>"
-    look = {"mode": "markers", "marker": {"size": 9, "color": colour, "symbol": symbol}, "hovertemplate": hover}
+    look = {"mode": "markers", "marker": {"size": 9, "color": colour}, "hovertemplate": hover}
+    if symbol:
+        look["marker"]["symbol"] = symbol
     look["customdata"] = line[["low", "high"]].assign(note=notes)
     figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, **look, **where)
 
@@ -172,7 +174,7 @@ def _split_rows(
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
 # %% ../../../nbs/analysis/runs/figures.ipynb #c013
-_SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+_SHAPES = ("", "square", "diamond", "triangle-up", "cross", "star")
 _HIGHEST = 1050  # pixels of all rows, so that a figure of many methods fits a screen or two
 
 
