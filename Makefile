@@ -64,11 +64,11 @@ help:
 	@touch $@
 
 # --- what a user runs: each first says what it will do
-# The renderer puts plotly's script into the report, so that its figures open in a browser without a network.
+# The kernel of nbs/kernels writes errors alone. The renderer puts plotly's script into the report, so that its figures open in a browser without a network.
 demo: say-demo .venv/.base
 	@mkdir -p "$(OUT)"
-	@PLOTLY_RENDERER=plotly_mimetype+notebook $(BIN)/python -m papermill $(EXPERIMENT) "$(OUT)/report.ipynb" -k python3 -p preset demo -p out_dir "$(OUT)"
-	@$(BIN)/python -m nbconvert --to html --no-input --log-level ERROR "$(OUT)/report.ipynb"
+	@JUPYTER_PATH="$(CURDIR)/nbs" PLOTLY_RENDERER=plotly_mimetype+notebook $(BIN)/python -m papermill $(EXPERIMENT) "$(OUT)/report.ipynb" -k python3 -p preset demo -p out_dir "$(OUT)"
+	@$(BIN)/python -c 'import sys; from complearn.analysis.runs.notebook_page import write_notebook_page; write_notebook_page(sys.argv[1])' "$(OUT)/report.ipynb"
 	@echo
 	@$(BIN)/python -m complearn report "$(OUT)" --title "Iterated learning, demo" | sed 's/^the report: /the report:  /'
 	@echo "in full:     $(OUT)/report.html  (as a notebook: report.ipynb)"

@@ -365,18 +365,21 @@ def run_notebook(
     words += [word for name, value in pairs for word in ("-p", name, value)]
     print(f"python -m {' '.join(words)}", flush=True)
     env = {**os.environ, "PLOTLY_RENDERER": "plotly_mimetype+notebook", "JUPYTER_PREFER_ENV_PATH": "1"}
+    kernels = str(Path(api.__file__).parents[1] / "nbs")  # one that does not warn of its own socket
+    env["JUPYTER_PATH"] = os.pathsep.join([kernels, *filter(None, [env.get("JUPYTER_PATH")])])
     status = subprocess.run([sys.executable, "-m", *words], env=env).returncode
     if status:
         print(f"the notebook stopped; the same command goes on with {folder}", file=sys.stderr)
         return 1
-    page = ["nbconvert", "--to", "html", "--no-input", "--log-level", "ERROR", str(folder / "report.ipynb")]
-    subprocess.run([sys.executable, "-m", *page], env=env, check=True)
+    from complearn.analysis.runs.notebook_page import write_notebook_page
+
+    page = write_notebook_page(folder / "report.ipynb")
     if (folder / "results.json").exists():
         from complearn.analysis.runs.result_page import write_result_page
 
         title = notebook.stem.replace("_", " ").capitalize()
         print(f"the report:  {write_result_page(folder, title)}\nthe numbers: {folder / 'results.json'}")
-    print(f"in full:     {folder / 'report.html'}")
+    print(f"in full:     {page}")
     return 0
 
 
@@ -749,7 +752,9 @@ def main(
             print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         return status
     except typer.TyperException as error:
-        print(f"complearn: {error.format_message()} (complearn --help says more)", file=sys.stderr)
+        context = getattr(error, "ctx", None)
+        command = f"complearn {context.info_name}" if context and context.parent else "complearn"
+        print(f"complearn: {error.format_message()} ({command} --help says more)", file=sys.stderr)
         return 2
     except (OSError, ValueError, ImportError, RuntimeError, ArithmeticError) as error:
         if settings["traceback"]:

@@ -1,12 +1,15 @@
 "What a result's page says first: the right model, the right numbers, and what cannot be said."
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from browser import open_chromium
 from scipy import stats
 
-from complearn.analysis.runs.result_page import _result_page, print_result_page, write_result_page
+from complearn.analysis.runs.figures import comparison_figure
+from complearn.analysis.runs.result_page import _measure_rows, _result_page, print_result_page, write_result_page
 from complearn.analysis.runs.verdicts import describe_differences, measured_scores, model_title, write_verdict
 from complearn.core.config import RequestError
 from complearn.core.results import Result, row
@@ -177,11 +180,25 @@ def test_too_few_questions_are_counted(n, few):
     assert (f"Only {n} questions were asked in binding: too few to tell models apart." in limits) == few
 
 
-def test_without_a_common_measure_the_page_says_so_and_has_the_numbers(tmp_path):
-    result = Result({}, [row("mine", 0, None, 1, "words", "nouns", "accuracy", 0.25, n=4)])
-    assert "no hard negatives" in write_verdict(result).sentences[0]
-    page = _result_page(result, "Mine")
-    assert "25.0" in page and "<figure>" not in page
+def test_without_a_usual_measure_the_page_is_about_those_that_it_has():
+    cells = [("mine", 0.25), ("other", 0.5), ("chance", 0.125)]
+    rows = [row(name, 0, None, 1, "words", "nouns", "accuracy", value, n=400) for name, value in cells]
+    verdict = write_verdict(Result({}, rows))
+    assert verdict.sentences[0].startswith("In words: nouns") and "25.0" in verdict.sentences[0]
+    page = _result_page(Result({}, rows), "Mine")
+    assert page.count("<figure>") == 1 and "words: nouns" in page
+    norms = [row("mine", 0, None, 1, "words", "nouns", "norm", 25.0)]
+    assert "no measure between 0 and 1" in write_verdict(Result({}, norms)).sentences[0]
+    assert "<figure>" not in _result_page(Result({}, norms), "Mine")
+
+
+def test_twenty_methods_are_told_apart_and_fit():
+    models = {f"model {k}": (0.5 + k / 50, 0.51 + k / 50) for k in range(20)}
+    [scores] = [scores for scores in measured_scores(Result({}, rows_of(models))) if scores.title == "binding"]
+    figure = comparison_figure(_measure_rows([scores, *[replace(scores, title=f"copy {k}") for k in range(6)]]))
+    looks = [(trace.marker.color, trace.marker.symbol) for trace in figure.data if trace.name.startswith("model")]
+    assert len(looks) == len(set(looks)) == 20
+    assert figure.layout.height <= 1200
 
 
 def test_a_page_leads_with_its_verdict_and_folds_the_rest(tmp_path):

@@ -223,6 +223,24 @@ def test_taking_back_is_of_the_negative_that_is_shown_or_else_of_the_last_decisi
     assert asked(again, "take_back")["item"]["verdict"] == "" and again.decisions.empty
 
 
+def test_a_batch_is_taken_back_whole_and_gives_the_earlier_verdicts_again(path):
+    app = review(path)
+    app.run_action("go", place=1)
+    app.run_action("decide", verdict="rejected")
+    answer = asked(app, "decide_many", places=[0, 1, 2], verdict="accepted")
+    assert answer["item"]["takes_back"] and "3 negatives changed to accepted" in answer["item"]["note"]
+    before = app.controller.journal.read_bytes()
+    assert "3 negatives have their earlier verdicts" in asked(app, "take_back")["item"]["note"]
+    assert [app.controller.verdict_of(place) for place in range(3)] == ["open", "rejected", "open"]
+    written = app.controller.journal.read_bytes()
+    assert written.startswith(before) and len(written) > len(before), "the journal only grows"
+    assert review(path).decisions.verdict.tolist() == ["rejected"]
+    app.run_action("decide_many", places=[1], verdict="open").run_action("take_back")
+    assert app.decisions.verdict.tolist() == ["rejected"], "a batch of one gives its verdict again, too"
+    app.run_action("take_back")
+    assert app.decisions.empty and not asked(app, "go", place=0)["item"]["takes_back"]
+
+
 @pytest.mark.browser
 def test_keys_take_back_decisions_and_views_apart(path):
     app = review(path)

@@ -515,6 +515,10 @@ def test_a_point_of_a_curve_opens_the_weights_at_the_end_of_its_phase(tmp_path):
     _, _, view = opened_at(first["Its map, and that of the run's end"])
     assert view.models == ("il_clip-s0@warmup", "il_clip-s0")
     assert opened_at(last["Its map"])[2].models == ("il_clip-s0",)
+    for title, app in (("Search with it", "search"), ("Edits with its scores", "edits")):
+        name, options, view = opened_at(first[title])
+        assert (name, options["--runs"], view.model) == (app, [str(run.path)], "il_clip-s0@warmup")
+        assert opened_at(last[title])[2].model == "il_clip-s0"
     assert asked(page, "pick_these", names=["clip-s0"])["curves"]["snapshots"] == [], "no phase has ended"
 
 
@@ -566,7 +570,7 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
     asked(page, "pick_all")
     before = asked(page, "show_panel", panel="answers")["answers"]
     assert before["can_ask"] and "Both are asked the same questions" in before["text"]
-    answers = asked(page, "ask_both")["answers"]
+    answers = asked(page, "ask_questions")["answers"]
     first, second = (f"clip-s{seed}" for seed in (1, 0))
     for question in answers["sets"]:
         shown = asked(page, "choose_questions", name=question)["answers"]
@@ -615,7 +619,7 @@ def test_answers_and_scores_count_the_same_questions(trained_pair, tmp_path):
     page.look()
     asked(page, "pick_all")
     asked(page, "show_panel", panel="answers")
-    alone = asked(page, "ask_both")["answers"]
+    alone = asked(page, "ask_questions")["answers"]
     assert alone["asked"].endswith("The panel Scores has no number of these questions.")
     judged = judged_models([root / "clip-s1", root / "clip-s0"])
     every = own_questions(judged)
@@ -623,7 +627,7 @@ def test_answers_and_scores_count_the_same_questions(trained_pair, tmp_path):
     ask_models(judged, questions).write(root)
     page.look()
     asked(page, "pick_these", names=["clip-s1", "clip-s0"])
-    answers = asked(page, "ask_both")["answers"]
+    answers = asked(page, "ask_questions")["answers"]
     for name in answers["sets"]:
         shown = asked(page, "choose_questions", name=name)["answers"]
         items = list(questions[name].items())
@@ -691,7 +695,7 @@ def test_an_answer_leads_on_to_the_other_apps(trained_pair):
     asked(page, "pick_all")
     shown = asked(page, "show_panel", panel="answers")
     assert "were not asked yet" in refusal(page, "go_on", split="a", id="b", winner="clip-s0")
-    asked(page, "ask_both")
+    asked(page, "ask_questions")
     shown = asked(page, "choose_questions", name="generated/crepe_productivity")["answers"]
     item = shown["items"][0]
     place = {key: item[key] for key in ("split", "id", "winner")}
@@ -721,7 +725,7 @@ def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
     page.look()
     asked(page, "pick_these", names=["study/runs/clip-s0", "study/runs/codebook_clip-s0"])
     asked(page, "show_panel", panel="answers")
-    shown = asked(page, "ask_both")["answers"]
+    shown = asked(page, "ask_questions")["answers"]
     assert "Both runs were asked" in shown["asked"] and "counts the same questions" in shown["asked"]
     item = apart(shown, "clip")[0]
     assert item["heading"].startswith("exchange") and "_" not in item["heading"]
@@ -745,15 +749,41 @@ def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
 
 
 @pytest.mark.slow
-def test_answers_are_compared_of_two_runs_that_bring_the_same_questions(trained_pair, folder):
+def test_answers_are_compared_of_two_runs_that_bring_the_same_questions(trained_pair, folder, tmp_path):
     page = RunsController(folder)
     page.look()
     asked(page, "pick_these", names=["study/results.json", "study/runs/clip-s0"])
-    assert "exactly two runs" in asked(page, "show_panel", panel="answers")["answers"]["text"]
-    with pytest.raises(RequestError, match="select two runs"):
-        page.ask_both()
-    with pytest.raises(RequestError, match="compared of two models, and 1 were given"):
-        own_wins([trained_pair / "clip-s0"])
+    assert "Select one run" in asked(page, "show_panel", panel="answers")["answers"]["text"]
+    with pytest.raises(RequestError, match="select one or two runs"):
+        page.ask_questions()
+    with pytest.raises(RequestError, match="of one model or of two, and 3 were given"):
+        third = shutil.copytree(trained_pair / "clip-s0", tmp_path / "clip-s2")
+        own_wins([trained_pair / "clip-s0", trained_pair / "clip-s1", third])
+
+
+@pytest.mark.slow
+def test_the_wrong_and_right_answers_of_one_run_become_pictures(trained_pair):
+    page = RunsController(trained_pair)
+    page.look()
+    asked(page, "pick_these", names=["clip-s0"])
+    before = asked(page, "show_panel", panel="answers")["answers"]
+    assert before["can_ask"] and before["ask"] == "Ask it" and before["text"].startswith("It is asked")
+    shown = asked(page, "ask_questions")["answers"]
+    name = page.wins[page._asked_of(page.selected)][shown["chosen"]].names[0]
+    right, wrong = map(
+        int, re.match(rf"{name} is right in (\d+) \(.*? %\), wrong in (\d+)\.", shown["counts"]).groups()
+    )
+    marks = [item["heading"].rpartition(": ")[2] for item in shown["items"]]
+    assert marks == ["wrong"] * min(12, wrong) + ["right"] * min(12, right) and len(set(marks)) == 2
+    assert all(len(item["pictures"]) and item["texts"][0].startswith("✓") for item in shown["items"])
+    table = complearn.judge([trained_pair / "clip-s0"], device="cpu")
+    rows = [row for row in table.rows if row["data"] == shown["chosen"] and row["metric"] == "accuracy"]
+    kind = rows[0]["split"]
+    of_kind = asked(page, "choose_kind", kind=kind)["answers"]["counts"]
+    assert f"({100 * rows[0]['value']:.1f} %)" in of_kind and of_kind.startswith(f"Of “{operator_title(kind)}”")
+    item = shown["items"][0]
+    lines = asked(page, "go_on", split=item["split"], id=item["id"], winner="wrong")["onward"]["lines"]
+    assert "Search with the wrong caption" in [line["title"] for line in lines]
 
 
 def test_a_comparison_is_a_notebook_that_runs(folder, warm, tmp_path):

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import training_runs
 from browser import (
     attach,
     check_requests,
@@ -37,6 +38,7 @@ from browser import (
 from PIL import Image
 
 from complearn.apps.addresses import write_address
+from complearn.apps.edits.controller import edits
 from complearn.apps.search.controller import SearchController, _hits_table, _selection_table, search
 from complearn.apps.search.sources import _run_source, search_sources
 from complearn.apps.serving import OPTIONS, _app_settings, serving
@@ -44,6 +46,8 @@ from complearn.core.plugins import import_declared
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.models.scoring import Encoded, cosine
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 ORACLE = '''
 """A scorer whose vectors are known: eleven pictures on a quarter of a circle, and the word at its end."""
@@ -1370,3 +1374,21 @@ def test_a_run_of_composer_is_listed_with_the_reason(tmp_path):
     }
     source = _run_source(Run.create(tmp_path / "composer-s0", config), None)
     assert not source.can_search and "has no vector of either; choose a dual encoder to search with" in source.state
+
+
+@pytest.mark.slow
+def test_a_run_that_is_named_offers_the_weights_of_its_earlier_phases_to_search_and_edits(tmp_path):
+    run = prepare(tmp_path / "runs" / "il_clip-s0", training_runs.config())
+    launch(run.path, progress=False)
+    *earlier, _ = run.phase_names()
+    names = ["il_clip-s0", *(f"il_clip-s0@{phase}" for phase in earlier)]
+    sources = {source.name: source for source in search_sources(runs=run.path)}
+    assert [*sources] == names and len(names) > 2
+    assert [source.name for source in search_sources(runs=tmp_path)] == names[:1], "not of every run of a folder"
+    for name, phase in zip(names[1:], earlier):
+        weights = sources[name].scorer.state_dict()
+        kept = Snapshot(run, phase).scorer().state_dict()
+        assert all(torch.equal(weights[key], kept[key]) for key in kept), name
+    page = search(runs=run.path, index=tmp_path / "index", view={"model": names[1], "text": "a red circle"})
+    assert page.view["model"] == names[1] and page.view["text"] == "a red circle"
+    assert edits(["a dog on a bed"], runs=run.path, view={"model": names[1]}).view["model"] == names[1]

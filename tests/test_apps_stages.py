@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from browser import attach, check_requests, open_chromium, screenshot
 from PIL import Image
 from sklearn.metrics import adjusted_mutual_info_score
@@ -12,6 +13,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from complearn.analysis.stages.stability import anchor_table, attribute_probes, stage_groups
 from complearn.apps.stages.controller import StagesController, stages
 from complearn.apps.stages.sources import stage_sources
+from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.data.readers.registry import read
 from complearn.models.registry import build
@@ -256,7 +258,15 @@ def test_a_finished_run_is_shown_with_its_own_images(tmp_path):
     for k, colour in enumerate(("red", "green", "blue")):
         (tmp_path / "photos" / f"{k}.jpg").write_bytes(jpeg(colour))
     both = stages(runs=tmp_path / "run", gallery=tmp_path / "photos")
-    assert asked(both, "connect")["models"]["models"] == [["run", ""], ["run on your photos", ""]]
+    ends = [name for name, _ in asked(both, "connect")["models"]["models"] if "@" in name]
+    assert ends == [f"run@{phase}" for phase in Run(tmp_path / "run").phase_names()[:-1]] and ends
+    assert asked(both, "connect")["models"]["models"] == [[name, ""] for name in ("run", "run on your photos", *ends)]
+    first, last = (
+        torch.cat([weight.flatten() for weight in source._open_model().parameters()])
+        for source in (both.controller.sources[2], both.controller.sources[0])
+    )
+    assert not torch.equal(first, last), "the weights at the end of an earlier phase"
+    assert asked(both, "open_model", source=ends[0])["stages"]["rows"]
     assert asked(both, "open_model", source="run on your photos")["anchors"]["total"] == 3
     assert f"gallery='{tmp_path / 'photos'}'" in asked(both, "copy_code")["python"]["text"]
     table = ["image,caption", *(f"{k}.jpg,{text} of {k}" for k in range(3) for text in ("a photo", "a view"))]

@@ -344,6 +344,23 @@ def test_methods_are_studied_and_reported(album, tmp_path, here, capsys):
     assert "held out/retrieval" in page and "negclip" in page and "prefers-color-scheme" in page
 
 
+@pytest.mark.parametrize("words", [["train"], ["train", "clip"]])
+def test_a_missing_argument_names_the_help_of_its_command(words, capsys):
+    assert command.main(words) == 2
+    assert "(complearn train --help says more)" in capsys.readouterr().err
+
+
+def test_the_kernel_of_the_demo_does_not_warn_of_its_socket():
+    text = (
+        "from jupyter_client.manager import start_new_kernel; manager, client = start_new_kernel();"
+        "client.execute_interactive('print(6 * 7)');"
+        "client.stop_channels(); manager.shutdown_kernel()"
+    )
+    env = {**os.environ, "JUPYTER_PATH": str(ROOT / "nbs"), "JUPYTER_PREFER_ENV_PATH": "1"}
+    ended = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.strip() == "42" and "IPKernelApp" not in ended.stderr, ended.stderr
+
+
 def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
     called = []
 
@@ -352,16 +369,18 @@ def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(command.subprocess, "run", run)
+    pages = []
+    monkeypatch.setattr("complearn.analysis.runs.notebook_page.write_notebook_page", pages.append)
     words = ["study", "iterated_learning.ipynb", "--preset", "smoke", "-p", 'methods=["clip"]', "--out", str(tmp_path)]
     assert command.main(words) == 0
     notebook = ROOT / "nbs" / "experiments" / "iterated_learning.ipynb"
     report = str(tmp_path / "report.ipynb")
     given = ["-p", "preset", "smoke", "-p", "out_dir", str(tmp_path), "-p", "methods", '["clip"]']
     assert called[0] == ["papermill", str(notebook), report, "-k", "python3", *given]
-    assert called[1][:3] == ["nbconvert", "--to", "html"]
+    assert pages == [tmp_path / "report.ipynb"], "what ran becomes a page"
     assert f"python -m papermill {notebook} {report}" in capsys.readouterr().out
     assert command.main(["demo", "--out", str(tmp_path)]) == 0
-    assert called[2][:2] == ["papermill", str(notebook)] and called[2][6:8] == ["preset", "demo"]
+    assert called[1][:2] == ["papermill", str(notebook)] and called[1][6:8] == ["preset", "demo"]
 
 
 def test_open_alone_shows_the_page_of_all_runs(tmp_path, monkeypatch, capsys):

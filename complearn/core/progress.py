@@ -15,7 +15,17 @@ from typing import Any, ClassVar
 from tqdm.auto import tqdm
 
 # %% ../../nbs/core/progress.ipynb #55ecab3f
-LINE = "{desc}: {n_fmt} of {total_fmt} {unit} ({percentage:.0f} %), {rate_fmt}, {remaining} left{postfix}"
+LINE = "{desc}: {n_fmt} of {total_fmt}{unit} ({percentage:.0f} %), {rate_fmt}, {remaining} left{postfix}"
+
+
+def _many(
+    unit: str,  # of a bar: a noun, perhaps already of many
+) -> str:  # of many, with a space before it
+    "A bar's unit as it follows a number."
+    noun = unit.strip()
+    if noun == "it":  # what a bar counts where nobody says what
+        return " items"
+    return f" {noun}" if noun.endswith("s") else f" {noun}es" if noun.endswith("ch") else f" {noun}s"
 
 
 class Progress(tqdm):
@@ -51,7 +61,7 @@ class Progress(tqdm):
         if self.disable:
             return
         self.printed, self.said = time.monotonic(), self.n
-        line = self.format_meter(**self.format_dict | {"bar_format": LINE}) + "\n"
+        line = self.format_meter(**self.format_dict | {"bar_format": LINE, "unit": _many(self.unit)}) + "\n"
         if self.terminal is None:
             sys.stderr.write(line)
             sys.stderr.flush()

@@ -128,6 +128,19 @@ class Wins:
             (first, second), lines.assign(winner=winner, clear=clear), {(item.split, item.id): item for item in choices}
         )
 
+    @classmethod
+    def of_one(
+        cls,
+        name: str,  # of the model
+        frame: pd.DataFrame,  # its verdicts, from `evaluate_choices`
+        choices: Sequence[Choice],  # the items
+    ) -> "Wins":
+        "One model's verdicts: it wins where it is right, and `wrong` elsewhere."
+        kept = frame[["split", "id", "metric", "photo", "captions", "right", "margin", "scores"]]
+        lines = kept.rename(columns={column: f"{column}_0" for column in ("right", "margin", "scores")})
+        lines = lines.assign(winner=np.where(lines.right_0, name, "wrong"), clear=lines.margin_0.abs())
+        return cls((name, "wrong"), lines, {(item.split, item.id): item for item in choices})
+
     def counts(self) -> pd.DataFrame:
         """How often which model is right, per metric and split, with McNemar's exact p over items and, as `p`, over
         groups of items."""
@@ -202,7 +215,8 @@ def _item_texts(
     item = wins.items()[row]
     line = wins.lines.iloc[row]
     marks = ["✓" if item.form != "text" or k < item.right else "✗" for k in range(len(item.captions))]
-    scores = [np.reshape(line[f"scores_{place}"], (len(item.images), len(item.captions))) for place in (0, 1)]
+    shape = (len(item.images), len(item.captions))
+    scores = [np.reshape(line[name], shape) for name in ("scores_0", "scores_1") if name in line]  # of one model: one
 
     def said(k):
         return "; ".join(
@@ -257,19 +271,19 @@ def _win_page(
 
 # %% ../../../nbs/analysis/pictures/galleries.ipynb #ce2786e6
 def own_wins(
-    models: Sequence[Any],  # two runs, or what `load` takes, of which one at least is a run
+    models: Sequence[Any],  # one or two runs, or what `load` takes, of which one at least is a run
     device: str = "auto",  # where to compute
     n: int = 200,  # questions of every kind, of a generated world
 ) -> dict[str, Wins]:  # by set of questions
-    """Compare what two models say to the questions that they bring: captions of held-out photos against their
-    exchanges, or those of a generated world, without what they met in training; raise RequestError where they bring
-    none, or different ones.
+    """Show what one model says, or compare what two say, to the questions that they bring: captions of held-out
+    photos against their exchanges, or those of a generated world, without what they met in training; raise
+    RequestError where they bring none, or different ones.
 
     Example: `own_wins(["results/clip", "results/negclip"])["held out/exchanges"].counts()`."""
     device = str(pick_device(device))
     judged = judged_models(list(models), device)
-    if len(judged) != 2:
-        raise RequestError(f"answers are compared of two models, and {len(judged)} were given; name two runs")
+    if len(judged) not in (1, 2):
+        raise RequestError(f"answers are of one model or of two, and {len(judged)} were given; name one or two runs")
     every = own_questions(judged, n)
     bench = new_questions(judged, every)
     asked = {name: task for name, task in bench.items() if isinstance(task, Choices)}
@@ -278,14 +292,19 @@ def own_wins(
             "these runs bring no questions with right and wrong captions: no caption of their held-out photos has two "
             "parts that can be exchanged; judge them on benchmarks instead"
         )
-    is_one_method = judged[0].name == judged[1].name
+    is_one_method = len({entry.name for entry in judged}) < len(judged)
     names = [f"{entry.name}-s{entry.seed}" if is_one_method else entry.name for entry in judged]
     scorers = {name: entry.open() for name, entry in zip(names, judged)}
     wins = {}
     for question, task in asked.items():
         frames = {name: evaluate_choices(scorer, task.choices, device=device) for name, scorer in scorers.items()}
         left_out = len(every[question].items()) - len(task.choices)
-        wins[question] = replace(Wins.compare(frames, task.choices), left_out=left_out)
+        if len(frames) == 1:
+            [(name, frame)] = frames.items()
+            answers = Wins.of_one(name, frame, task.choices)
+        else:
+            answers = Wins.compare(frames, task.choices)
+        wins[question] = replace(answers, left_out=left_out)
     return wins
 
 

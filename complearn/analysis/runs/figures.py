@@ -140,6 +140,7 @@ def _add_dots(
     y: np.ndarray,  # where
     name: str,  # of the trace
     colour: str,  # of the dots
+    symbol: str = "",  # of the dots; empty: a circle
     **where: int,  # row and col of a subplot
 ) -> None:
     "Dots with intervals from left to right."
@@ -149,6 +150,8 @@ def _add_dots(
     ]
     hover = "%{x:.1f} [%{customdata[0]:.1f}, %{customdata[1]:.1f}]%{customdata[2]}<extra>" + name + "</extra>"
     look = {"mode": "markers", "marker": {"size": 9, "color": colour}, "hovertemplate": hover}
+    if symbol:
+        look["marker"]["symbol"] = symbol
     look["customdata"] = line[["low", "high"]].assign(note=notes)
     figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, **look, **where)
 
@@ -171,6 +174,10 @@ def _split_rows(
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
 # %% ../../../nbs/analysis/runs/figures.ipynb #c013
+_SHAPES = ("", "square", "diamond", "triangle-up", "cross", "star")
+_HIGHEST = 1050  # pixels of all rows, so that a figure of many methods fits a screen or two
+
+
 @figure_of_texts
 def comparison_figure(
     rows: pd.DataFrame,  # results rows at one step: method, seed, split, value, low, high
@@ -184,14 +191,17 @@ def comparison_figure(
     names = [name for name in dict.fromkeys(rows.method) if name not in blind]
     points = bands(rows, ("method", "split"), level).set_index(["method", "split"])
     figure = go.Figure()
+    colours = [method_colour(name, names) for name in names]
     for number, name in enumerate(names):
         line = points.loc[name].reindex(splits)
+        again = colours[:number].count(colours[number])  # of more methods than colours, the shape tells them apart
         _add_dots(
             figure,
             100 * line[["mean", "low", "high"]].clip(0, 1),
             dot_heights(len(splits), number, len(names)),
             name,
-            method_colour(name, names),
+            colours[number],
+            _SHAPES[again % len(_SHAPES)],
         )
     for name, symbol in zip(blind, cycle(("line-ns", "x-thin", "cross-thin", "asterisk"))):
         marker = {"symbol": symbol, "size": 11, "color": "#555555", "line": {"width": 2, "color": "#555555"}}
@@ -200,7 +210,9 @@ def comparison_figure(
         figure.add_scatter(x=x, y=list(range(len(splits))), name=f"{name} (blind)", **look)
     subtitle = interval_note(points.loc[names], level=level)
     figure.update_xaxes(title="accuracy, %", range=[-2, 102])
-    return _split_rows(figure, splits, f"{title}<br><sup>{subtitle}</sup>", max(34, 14 * len(names)))
+    return _split_rows(
+        figure, splits, f"{title}<br><sup>{subtitle}</sup>", min(max(34, 14 * len(names)), _HIGHEST // len(splits))
+    )
 
 # %% ../../../nbs/analysis/runs/figures.ipynb #87833b06
 def with_coin(

@@ -74,17 +74,33 @@ def _measure_rows(measured: list[Scores]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+_FACES = {"square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "star": "★"}
+_SIGNS = {"line-ns": "|", "x-thin": "×", "cross-thin": "+", "asterisk": "✳"}  # of marks without a face
+
+
 def _legend_html(figure: go.Figure) -> str:
     "The names of a figure's traces, as buttons that show or hide them; they take as many lines as the page needs."
-    buttons = []
+    groups = {}
     for number, trace in enumerate(figure.data):
-        is_blind = str(trace.name).endswith("(blind)")
-        colour = "var(--faint)" if is_blind else trace.marker.color
+        groups.setdefault(trace.legendgroup or number, []).append(number)
+    buttons = []
+    for numbers in groups.values():
+        named = [figure.data[k] for k in numbers if figure.data[k].name and figure.data[k].showlegend is not False]
+        if not named:
+            continue
+        trace = named[0]
+        is_blind = trace.name.endswith("(blind)")
+        colours = [getattr(trace, part).color for part in ("line", "marker") if part in trace]
+        colour = "var(--faint)" if is_blind else next((text for text in colours if isinstance(text, str)), "var(--ink)")
         if colour == "rgba(0,0,0,1)":
             colour = "var(--ink)"  # black, which a dark page shows in white
-        mark = f"<i class='{'line' if is_blind else 'dot'}' style='background:{colour}'></i>"
-        words = f"type='button' aria-pressed='true' data-trace='{number}'"
-        buttons.append(f"<button {words}>{mark}{escape(str(trace.name))}</button>")
+        mark = f"<i style='background:{colour}'></i>"
+        if shape := _FACES.get(trace.marker.symbol):
+            mark = f"<b aria-hidden='true' style='color:{colour}'>{shape}</b>"
+        if is_blind:
+            mark = f"<b aria-hidden='true'>{_SIGNS.get(trace.marker.symbol, '|')}</b>"
+        words = f"type='button' aria-pressed='true' data-traces='{' '.join(map(str, numbers))}'"
+        buttons.append(f"<button {words}>{mark}{escape(unescape(trace.name.replace('<br>', ' ')))}</button>")
     return f"<div class='legend' role='group' aria-label='show or hide'>{''.join(buttons)}</div>"
 
 

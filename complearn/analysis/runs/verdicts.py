@@ -18,6 +18,7 @@ import pandas as pd
 
 import complearn
 from .averages import cell_kind, is_blind, with_averages
+from .inventory import metric_title, split_title
 from ...core.outputs import model_title
 from ...core.results import Result, rows_table
 from ...evaluation.statistics import Paired, over_seeds, paired_test, wilson
@@ -80,17 +81,41 @@ def measured_scores(
     table = _last_rows(rows_table(with_averages(result.rows)))
     table = table[table.value.notna()]
     models = [name for name in dict.fromkeys(table.method) if not is_blind(name)]
+    measured = _scores_of(table, models, [(*measure, "") for measure in _MEASURES])
+    if not measured:
+        cells = table[(table.data != "average") & table.value.between(0, 1) & table.method.isin(models)]
+        cells = cells[["data", "split", "metric"]].drop_duplicates().itertuples(index=False)
+        own = [
+            (split, metric, f"{data}: {split_title(split)}", metric_title(metric), data)
+            for data, split, metric in cells
+        ]
+        measured = _scores_of(table, models, own)[:_MOST_OWN]
+    return measured
+
+
+_MOST_OWN = 8  # measures of a result that has none of the usual ones
+
+
+def _scores_of(
+    table: pd.DataFrame,  # the last rows of each model
+    models: Sequence[str],
+    measures: Sequence[tuple[str, str, str, str, str]],  # split, metric, title, what is asked, data; empty: any
+) -> list[Scores]:
+    "Those measures that all models have."
     measured = []
-    for split, metric, title, about in _MEASURES:
+    for split, metric, title, about, data in measures:
         part = table[(table.split == split) & (table.metric == metric)]
-        part = part[part.data == "average"] if split.isupper() else part[part.data != "average"]
+        if data:
+            part = part[part.data == data]
+        else:
+            part = part[part.data == "average"] if split.isupper() else part[part.data != "average"]
         of_models = part[part.method.isin(models)]
         if not len(models) or set(of_models.method) != set(models):
             continue
         seeds = of_models.seed.astype(object).where(of_models.seed.notna(), "")
         wide = of_models.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
         counts = of_models.groupby(["method", seeds]).n.sum().groupby(level=0).min()
-        levels = _baselines(table, split, metric)
+        levels = _baselines(table[table.data == data] if data else table, split, metric)
         given = {}
         for line in of_models.drop_duplicates("method", keep=False).dropna(subset=["low", "high"]).itertuples():
             given[line.method] = (float(line.low), float(line.high))
@@ -352,11 +377,7 @@ def write_verdict(
     measured = measured_scores(result)
     if not measured:
         return Verdict(
-            [
-                "This result has no hard negatives, recognition or retrieval that all its models were asked; "
-                "the table "
-                "has its numbers."
-            ]
+            ["This result has no measure between 0 and 1 that all its models were asked; the table has its numbers."]
         )
     first, *rest = measured
     models = list(first.by_seed)

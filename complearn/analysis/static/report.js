@@ -13,6 +13,8 @@ function paint() {
     (figure.layout.shapes || []).forEach((shape, k) => {
       change[`shapes[${k}].line.color`] = shape.layer === "below" ? line : quiet;
     });
+    figure.quiet ??= (figure.layout.annotations || []).flatMap(({ font }, k) => (font?.color === "#555555" ? [k] : []));
+    for (const k of figure.quiet) change[`annotations[${k}].font.color`] = quiet;
     Plotly.relayout(figure, change);
     // marks of chance and of blind baselines have the colour of quiet text, which the light page's is too dark for
     const blind = figure.data.flatMap(({ name }, k) => (name?.endsWith("(blind)") ? [k] : []));
@@ -29,7 +31,7 @@ for (const name of document.querySelectorAll(".legend button"))
     const isShown = name.getAttribute("aria-pressed") !== "true";
     name.setAttribute("aria-pressed", String(isShown));
     const figure = name.closest("figure").querySelector(".plotly-graph-div");
-    Plotly.restyle(figure, { visible: isShown }, [Number(name.dataset.trace)]);
+    Plotly.restyle(figure, { visible: isShown }, name.dataset.traces.split(" ").map(Number));
   });
 window.addEventListener("beforeprint", () => {
   for (const part of document.querySelectorAll("details")) part.open = true;
@@ -38,3 +40,13 @@ for (const part of document.querySelectorAll("details"))
   part.addEventListener("toggle", () => {
     for (const figure of part.querySelectorAll(".plotly-graph-div")) Plotly.Plots.resize(figure);
   });
+// A figure of pictures keeps its shape: the whole of it is made smaller.
+function fit() {
+  for (const box of document.querySelectorAll(".scaled")) {
+    const room = box.parentElement.clientWidth;
+    if (room) box.style.zoom = Math.min(1, room / Number(box.dataset.width));
+  }
+}
+window.addEventListener("resize", fit);
+window.addEventListener("load", fit);
+for (const part of document.querySelectorAll("details")) part.addEventListener("toggle", fit);

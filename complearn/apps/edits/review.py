@@ -22,6 +22,7 @@ from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError, check_choice, parse_yaml
 from ...core.files import BadData, plain
+from ...core.outputs import counted
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
 from complearn.data.readers.edits import (
@@ -120,7 +121,8 @@ class ReviewController(Controller):
         self.records: Sequence[EditedCaption] = []
         self.items: list[tuple[int, str]] = []  # line and negative, each once
         self.decisions: dict[DecisionKey, Decision] = {}
-        self.decided: list[int] = []  # places, in the order of the decisions that were made here
+        # what was decided here, in order: places with the decision that each had before; several are one batch
+        self.steps: list[list[tuple[int, Decision | None]]] = []
         self.wanted = ("", "", "")  # verdict, operator and words of the negatives in the list
         self.listed: list[int] = []  # their places, as they were when the list was asked for
         self.start = 0  # of the list's page
@@ -128,7 +130,7 @@ class ReviewController(Controller):
 
     def state(self) -> dict[str, Any]:
         names = ("place", "records", "items", "report", "lost", "wanted", "start")
-        copies = {name: type(getattr(self, name))(getattr(self, name)) for name in ("decisions", "decided", "listed")}
+        copies = {name: type(getattr(self, name))(getattr(self, name)) for name in ("decisions", "steps", "listed")}
         return {name: getattr(self, name) for name in names} | copies
 
     def open_first(self) -> None:
@@ -219,7 +221,7 @@ class ReviewController(Controller):
             "verdict": decision.verdict if decision else "",
         }
         content |= {"correction": decision.correction if decision else "", "counts": self.counts, "note": note}
-        content["takes_back"] = decision is not None or any(self.key(place) in self.decisions for place in self.decided)
+        content["takes_back"] = decision is not None or bool(self._undoable)
         return plain(content), [b"" if image is None else thumbnail(image, SIDE)]
 
     def file_message(self) -> Message:
@@ -295,14 +297,28 @@ class ReviewController(Controller):
             raise RequestError("no negative is chosen; tick some in the list")
         if strange := [place for place in places if not 0 <= place < len(self.items)]:
             raise RequestError(f"there is no negative {strange[0]}; there are {len(self.items)}, from 0")
-        place = self.place
-        for each in dict.fromkeys(places):
-            self.place = each
-            if self.verdict_of(each) != verdict:
-                self.decide(verdict)
-        self.place = place
-        note = f"{len(set(places)):,} negatives are {verdict} now; Take back goes through them one by one."
-        return [self.item_message(note if verdict != "open" else ""), self.list_message()]
+        step = [(place, self.decisions.get(self.key(place))) for place in dict.fromkeys(places)]
+        step = [(place, earlier) for place, earlier in step if self.verdict_of(place) != verdict]
+        for place, _ in step:
+            self._write(Decision(*self.key(place), verdict))
+        if step:
+            self.steps.append(step)
+        note = f"{counted(len(step), 'negative')} changed to {verdict}"
+        note += "; Take back gives all of them their earlier verdicts again." if step else ": all chosen ones were."
+        return [self.item_message(note), self.list_message()]
+
+    def _write(self, decision: Decision) -> None:
+        "Write a decision into the journal, and keep it."
+        with self.opening(self.journal.name):
+            append_decision(self.journal, decision)
+        self.decisions.pop(decision.key, None)
+        if decision.verdict != "open":
+            self.decisions[decision.key] = decision
+
+    @property
+    def _undoable(self) -> list[list[tuple[int, Decision | None]]]:
+        "The steps that can be taken back: those after which a verdict is another one than before."
+        return [step for step in self.steps if any(self.decisions.get(self.key(k)) != earlier for k, earlier in step)]
 
     @action()
     def decide(self, verdict: Verdict, correction: str = "") -> list[Message]:
@@ -315,26 +331,34 @@ class ReviewController(Controller):
             decision = Decision(*self.key(place), verdict, correction)
         except ValueError as error:
             raise RequestError(str(error)) from None
-        with self.opening(self.journal.name):
-            append_decision(self.journal, decision)
-        self.decisions.pop(decision.key, None)
+        earlier = self.decisions.get(decision.key)
+        self._write(decision)
         if decision.verdict != "open":
-            self.decisions[decision.key] = decision
-            self.decided.append(place)
+            self.steps.append([(place, earlier)])
             self.place = self.following(place)
         return [self.item_message(note), self.list_message()]
 
     @action()
     def take_back(self) -> list[Message]:
-        "Take back the decision about the negative on display; where it has none, the last one made, and go there."
-        if self.key(self.place) not in self.decisions:
-            made = [place for place in self.decided if self.key(place) in self.decisions]
-            if not made:
-                raise RequestError("there is no decision to take back: this negative has none, and none was made here")
-            self.place = made[-1]
-        messages = self.decide("open")
-        self.decided = [place for place in self.decided if place != self.place]
-        return messages
+        """Take back the last batch, whole; else the decision about the negative on display; where it has none, the last
+        one made, and go there. What was decided here gets its earlier verdict again."""
+        steps = self._undoable
+        of_place = [step for step in steps if len(step) == 1 and step[0][0] == self.place]
+        if steps and len(steps[-1]) > 1:
+            step = steps[-1]
+        elif self.key(self.place) in self.decisions:
+            step = of_place[-1] if of_place else [(self.place, None)]
+        elif steps:
+            step = steps[-1]
+        else:
+            raise RequestError("there is no decision to take back: this negative has none, and none was made here")
+        for place, earlier in step:
+            self._write(earlier or Decision(*self.key(place), "open"))
+        self.steps = [kept for kept in self.steps if kept is not step]
+        if len(step) == 1:
+            self.place = step[0][0]
+        note = f"{len(step):,} negatives have their earlier verdicts again." if len(step) > 1 else ""
+        return [self.item_message(note), self.list_message()]
 
     @action()
     def export(self, keep_open: bool = False) -> list[Message]:

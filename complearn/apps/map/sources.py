@@ -23,7 +23,7 @@ from ...core.runs import Run, find
 from ...data.pairs import Pair
 from ...evaluation.search.checks import check_pairs
 from ...evaluation.search.gallery import thumbnail
-from ...training.runs.snapshots import Snapshot, latest_snapshot, run_fault, snapshots_of
+from ...training.runs.snapshots import Snapshot, earlier_snapshots, latest_snapshot, run_fault
 
 # %% ../../../nbs/apps/map/sources.ipynb #mp8cc77f
 class MapSource:
@@ -158,12 +158,14 @@ def _run_sources(
     if state:
         return [MapSource(run.path.name, None, images, state, **options)]
     last = latest_snapshot(run)
-    earlier = [snapshot for snapshot in snapshots_of(run, checkpoints=False) if snapshot.name != last.name]
 
     def source(name: str, snapshot: Snapshot) -> MapSource:
         return MapSource(name, snapshot.model, images, **options)
 
-    return [source(run.path.name, last), *(source(f"{run.path.name}@{each.name}", each) for each in earlier)]
+    return [
+        source(run.path.name, last),
+        *(source(f"{run.path.name}@{each.name}", each) for each in earlier_snapshots(run)),
+    ]
 
 
 def map_sources(

@@ -38,12 +38,14 @@ def number_of_questions(
 def _asked_text(
     wins: Any,  # a `galleries.Wins`: of all questions of a set
 ) -> str:
-    "How many questions both runs were asked, of how many."
+    "How many questions one or two runs were asked, of how many."
+    is_one = "wrong" in wins.names
     items = wins.lines.drop_duplicates(["split", "id"])
     counts = {split_title(str(split)): len(part) for split, part in items.groupby("split", sort=False)}
-    text = f"Both runs were asked {questions_text(counts, len(items) + wins.left_out)}."
+    who, whom = ("The run was", "the run") if is_one else ("Both runs were", "one of the runs")
+    text = f"{who} asked {questions_text(counts, len(items) + wins.left_out)}."
     if wins.left_out:
-        text += " The others have a photo or a caption that one of the runs met in training."
+        text += f" The others have a photo or a caption that {whom} met in training."
     ways = list(dict.fromkeys(map(str, wins.lines.metric)))
     if len(wins.lines) > len(items):
         named = ", ".join(metric_title(name) for name in ways)
@@ -52,7 +54,7 @@ def _asked_text(
 
 
 def _scores_text(
-    entries: Sequence[Entry],  # two runs
+    entries: Sequence[Entry],  # one or two runs
     wins: Any,  # a `galleries.Wins`: of all questions of a set
     name: str,  # of the set
 ) -> str:
@@ -84,6 +86,28 @@ def _scores_text(
 _MOST_ITEMS = 12  # of each model that is right alone
 
 
+def _counts_text(
+    wins: Any,  # a `galleries.Wins`: of all questions of a set
+    kind: str,  # of the questions that are counted; empty: all
+) -> str:
+    "How many questions one run answers, or which of two."
+    counts = (wins.lines[wins.lines.split == kind] if kind else wins.lines).winner.value_counts()
+    first, second = wins.names
+    which = f"Of “{split_title(kind)}”, " if kind else ""
+    if second == "wrong":
+        right, wrong = (int(counts.get(name, 0)) for name in wins.names)
+        share = f" ({100 * right / (right + wrong):.1f} %)" if right + wrong else ""
+        text = f"{which}{first} is right in {right:,}{share}, wrong in {wrong:,}."
+    else:
+        numbers = [int(counts.get(name, 0)) for name in (first, second, "both", "neither")]
+        only = f"{which}only" if kind else "Only"
+        text = (
+            f"{only} {first} is right in {numbers[0]:,}, only {second} in {numbers[1]:,}, both in {numbers[2]:,}, "
+            f"neither in {numbers[3]:,}."
+        )
+    return f"{text} The clearest of each come first; in brackets are the similarities of picture and caption."
+
+
 def answers_message(
     entries: Sequence[Entry],  # the selected ones
     view: RunsView,
@@ -92,19 +116,21 @@ def answers_message(
     "The pictures and captions on which one of two runs is right and the other wrong."
     content = {"type": "answers", "sets": [], "chosen": "", "counts": "", "asked": "", "items": [], "text": ""}
     content |= {"can_ask": False, "kinds": [], "kind": ""}
-    if len(entries) != 2 or any(entry.kind != "run" for entry in entries):
+    if len(entries) not in (1, 2) or any(entry.kind != "run" for entry in entries):
         content["text"] = (
-            f"Select exactly two runs to see on which pictures one is right and the other wrong; {len(entries)} "
-            f"selected."
+            f"Select one run to see its wrong and right answers, or two to see on which pictures one is right and the "
+            f"other wrong; {len(entries)} selected."
         )
         return content, []
     if wins is None:
+        who, whose = ("It is", "its") if len(entries) == 1 else ("Both are", "their")
+        same = "" if len(entries) == 1 else " the same questions"
         content["text"] = (
-            "Both are asked the same questions: the photos that were held out of their training, each caption against "
-            "exchanges of its parts, or the questions of their generated world. This takes seconds for small models "
-            "and minutes for large ones."
+            f"{who} asked{same}{' about' if not same else ':'} the photos that were held out of {whose} training, each "
+            f"caption against exchanges of its parts, or the questions of {whose} generated world. This takes seconds "
+            f"for small models and minutes for large ones."
         )
-        return content | {"can_ask": True}, []
+        return content | {"can_ask": True, "ask": "Ask it" if len(entries) == 1 else "Ask both"}, []
     from complearn.analysis.pictures.galleries import win_items  # with models: only where somebody asks
 
     chosen = view.questions if view.questions in wins else next(iter(wins))
@@ -115,24 +141,21 @@ def answers_message(
     content |= {"kinds": kinds, "kind": kind}
     if view.questions and view.questions != chosen:
         content["text"] = f"{view.questions} has no captions to choose between: these answers are to {chosen}."
-    items = [item for name in of_set.names for item in win_items(of_set.select(kind, name, n=_MOST_ITEMS))]
+    is_one = len(entries) == 1
+    order = reversed(of_set.names) if is_one else of_set.names  # of one run, what is wrong comes first
+    items = [item for name in order for item in win_items(of_set.select(kind, name, n=_MOST_ITEMS))]
     for item in items:
         way = "" if item["metric"] == "accuracy" else f", {metric_title(item['metric'])}"
-        item["heading"] = f"{split_title(item['split'])}{way}: only {item['winner']} is right"
-    lines = of_set.lines[of_set.lines.split == kind] if kind else of_set.lines
-    counts = lines.winner.value_counts()
-    first, second, both, neither = (int(counts.get(name, 0)) for name in (*of_set.names, "both", "neither"))
-    among = f"Of “{split_title(kind)}”, only" if kind else "Only"
-    content["counts"] = (
-        f"{among} {of_set.names[0]} is right in {first:,}, only {of_set.names[1]} in {second:,}, both in {both:,}, "
-        f"neither in {neither:,}. The clearest of each come first; in brackets are the similarities of picture and "
-        f"caption."
-    )
+        one = "wrong" if item["winner"] == "wrong" else "right"
+        who = one if is_one else f"only {item['winner']} is right"
+        item["heading"] = f"{split_title(item['split'])}{way}: {who}"
+    content["counts"] = _counts_text(of_set, kind)
     content["asked"] = f"{_asked_text(of_set)} {_scores_text(entries, of_set, chosen)}"
     content |= {"sets": list(wins), "chosen": chosen, "items": items}
     if not items:
         of_kind = f" of “{split_title(kind)}”" if kind else ""
-        content["text"] = f"There is no question{of_kind} to which one of them is right and the other wrong."
+        what = "that was asked" if is_one else "to which one of them is right and the other wrong"
+        content["text"] = f"There is no question{of_kind} {what}."
     return plain(content), []
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0010
@@ -222,19 +245,22 @@ def onward_lines(
 
 
 def onward_message(
-    entries: Sequence[Entry],  # two runs
+    entries: Sequence[Entry],  # one or two runs
     wins: Any,  # a `galleries.Wins`: of all questions of a set
     split: str,  # of the question
     id: str,  # of the question
     winner: str,  # the one that is right
 ) -> Message:
-    "Where to go on from a question to which one run alone is right; raise RequestError if it is none."
+    "Where to go on from an answer of one run, or of one of two alone; raise RequestError if there is none."
     lines = wins.lines
     known = lines[(lines.split == split) & (lines.id == id) & (lines.winner == winner)]
     if winner not in wins.names or not len(known):
         raise RequestError(f"only one run is right in none of the answers {id!r}; look at the list of answers")
-    wrong = 1 - wins.names.index(winner)
     choice = wins.choices[split, id]
+    if len(entries) == 1:
+        found = onward_lines(Run(entries[0].path), choice)
+        return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": found, "text": ""}), []
+    wrong = 1 - wins.names.index(winner)
     found = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
     text = (
         f"Each line opens {wins.names[wrong]}, which is wrong here; where it names both runs, {winner} is there too, "

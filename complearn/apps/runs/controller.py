@@ -375,12 +375,14 @@ class RunsController(Controller):
         return tuple((entry.name, entry.step) for entry in entries)
 
     @action()
-    def ask_both(self) -> list[Message]:
-        "Ask two runs the questions that they bring, and show where one is right and the other wrong."
+    def ask_questions(self) -> list[Message]:
+        "Ask one or two runs the questions that they bring: show what one gets wrong, or which of two is right."
         runs = self._chosen()
-        if len(runs) != 2 or any(entry.kind != "run" for entry in runs):
-            raise RequestError(f"answers are compared of two runs, and {len(runs)} lines are selected; select two runs")
-        self.progress("asking both runs the same questions")
+        if len(runs) not in (1, 2) or any(entry.kind != "run" for entry in runs):
+            raise RequestError(
+                f"answers are of one run or of two, and {len(runs)} lines are selected; select one or two runs"
+            )
+        self.progress("asking the run its questions" if len(runs) == 1 else "asking both runs the same questions")
         from complearn.analysis.pictures.galleries import own_wins  # with models: only where somebody asks
 
         self.wins = {self._asked_of(runs): own_wins([entry.path for entry in runs], n=number_of_questions(runs))}
@@ -391,7 +393,7 @@ class RunsController(Controller):
         "Say what opens the picture and the captions of an answer in other apps."
         wins = self.wins.get(self._asked_of(self.selected))
         if not wins:
-            raise RequestError("these runs were not asked yet; select two runs and ask both")
+            raise RequestError("these runs were not asked yet; select one or two runs, and ask")
         name = self.view.questions if self.view.questions in wins else next(iter(wins))
         return [onward_message(self.selected, wins[name], split, id, winner)]
 

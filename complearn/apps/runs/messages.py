@@ -284,6 +284,12 @@ def _snapshot_lines(
             command = open_command("codes", {"model": name, "snapshot": phase}, runs=place)
             lines.append({"title": "Its codes", "command": command})
         is_last = phase == phases[-1]
+        model = name if is_last else f"{name}@{phase}"
+        apps = {"search": "Search with it", "edits": "Edits with its scores"}
+        if run_parts(run).get("stages") or run_parts(run).get("kind") in ("stages", "clip_stages"):
+            apps["stages"] = "Its stages"
+        for app, title in apps.items():
+            lines.append({"title": title, "command": open_command(app, {"model": model}, runs=place)})
         view = {"models": (name,) if is_last else (f"{name}@{phase}", name)}
         title = "Its map" if is_last else "Its map, and that of the run's end"
         lines.append({"title": title, "command": open_command("map", view, runs=place)})

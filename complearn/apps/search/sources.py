@@ -20,7 +20,7 @@ from ...evaluation.search.gallery import Gallery, index_gallery
 from ...models.registry import search_fault
 from ...models.scoring import search_scorer
 from ...training.runs.launch import launch, prepare
-from ...training.runs.snapshots import latest_snapshot, run_fault
+from ...training.runs.snapshots import Snapshot, earlier_snapshots, latest_snapshot, run_fault, run_place
 
 # %% ../../../nbs/apps/search/sources.ipynb #c004
 def _report_nothing(text: str) -> None:
@@ -98,12 +98,14 @@ def _pictures_of(
 def _run_source(
     run: Run,  # any
     gallery: Callable[[], Sequence[Pair]] | None,  # pictures instead of the run's own
+    snapshot: Snapshot | None = None,  # the weights; None: its last ones, at the time of opening
     **index: Any,  # folder and n of a `SearchSource`
 ) -> SearchSource:
     "A run to search with, or the reason why it cannot."
     state = run_fault(run, search_fault)
-    open_model = None if state else (lambda: latest_snapshot(run).scorer())
-    return SearchSource(run.path.name, open_model, gallery or (lambda: _pictures_of(run)), state, **index)
+    open_model = None if state else (lambda: (snapshot or latest_snapshot(run)).scorer())
+    name = run.path.name if snapshot is None else f"{run.path.name}@{snapshot.name}"
+    return SearchSource(name, open_model, gallery or (lambda: _pictures_of(run)), state, **index)
 
 # %% ../../../nbs/apps/search/sources.ipynb #c010
 WORLD = {
@@ -188,6 +190,10 @@ def search_sources(
     for place in places:
         for run in [place] if isinstance(place, Run) else find(place):
             sources.append(_run_source(run, pictures, **index_of(run.path.name)))
+            if run.path == run_place(place) and not run_fault(run, search_fault):  # not of every run below a folder
+                for earlier in earlier_snapshots(run):
+                    index_folder = index_of(f"{run.path.name}@{earlier.name}")
+                    sources.append(_run_source(run, pictures, earlier, **index_folder))
     for name, model in (models or {}).items():
         sources.append(SearchSource(name, lambda model=model: search_scorer(model), pictures, **index_of(name)))
     return sources

@@ -25,7 +25,7 @@ from ...data.pairs import Pair
 from ...data.readers.registry import read_gallery
 from ...evaluation.search.gallery import thumbnail
 from ...evaluation.tasks.classification import drawn
-from ...training.runs.snapshots import latest_snapshot, run_fault
+from ...training.runs.snapshots import Snapshot, earlier_snapshots, latest_snapshot, run_fault, run_place
 
 # %% ../../../nbs/apps/stages/sources.ipynb #8d87d8d5
 class StageSource:
@@ -149,6 +149,7 @@ def _run_source(
     pairs: Sequence[Pair] | None = None,  # images instead of its own
     clusters: int = 0,  # of each stage; 0: the run's
     note: str = "",  # about the images, behind the run's name
+    snapshot: Snapshot | None = None,  # the weights; None: its last ones, at the time of opening
     **options: Any,  # `most` and `metadata` of a `StageSource`
 ) -> StageSource:
     "A run as a source."
@@ -158,8 +159,8 @@ def _run_source(
     else:
         grouping = {}
     images = (lambda: latest_snapshot(run).pairs()) if pairs is None else (lambda: pairs)
-    opening = None if state else (lambda: latest_snapshot(run).model())
-    name = f"{run.path.name}{note}"
+    opening = None if state else (lambda: (snapshot or latest_snapshot(run)).model())
+    name = f"{run.path.name}{'' if snapshot is None else f'@{snapshot.name}'}{note}"
     return StageSource(name, opening, images, state, clusters or int(grouping.get("clusters", 5)), **options)
 
 
@@ -185,6 +186,7 @@ def stage_sources(
     else:
         places = list(runs or [])
     candidates = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
+    named = {run_place(place) for place in places}  # runs of which the earlier weights are offered, too
     staged = [
         run for run in candidates if run.problem or run.config.get("model", {}).get("kind") in ("stages", "clip_stages")
     ]
@@ -196,4 +198,7 @@ def stage_sources(
         sources.append(_run_source(run, pairs, clusters, **options))
         if photos is not None:
             sources.append(_run_source(run, photos, clusters, PHOTOS, **{**options, "metadata": None}))
+        if run.path in named and not run_fault(run, lambda config: ""):
+            for earlier in earlier_snapshots(run):
+                sources.append(_run_source(run, pairs, clusters, snapshot=earlier, **options))
     return sources

@@ -505,12 +505,12 @@ class Runs {
     select.value = kind;
     return h("label", { class: "cl-row cl-small" }, "Kind", select);
   }
-  // Pictures to which one of two runs gave the right caption and the other a wrong one.
-  showAnswers({ sets, chosen, kinds, kind, asked, counts, items, text, can_ask }) {
+  // Pictures that one run got wrong or right; or to which one of two gave the right caption and the other a wrong one.
+  showAnswers({ sets, chosen, kinds, kind, asked, counts, items, text, can_ask, ask: label }) {
     this.opened = null;
     const said = text && h("p", { class: "cl-muted" }, text);
     if (!sets.length) {
-      const ask = can_ask && button("Ask both", () => this.send({ action: "ask_both" }), { class: "cl-primary", "data-key": "ask" });
+      const ask = can_ask && button(label, () => this.send({ action: "ask_questions" }), { class: "cl-primary", "data-key": "ask" });
       return fill(this.content, said, ask);
     }
     const item = ({ winner, split, id, metric, heading, texts, pictures }) => {
