@@ -109,12 +109,15 @@ def _check_identity(
     path: Path,  # the checkpoint
     saved: dict,  # the identity that it was made with
     current: dict,  # the identity of the run that resumes from it
-    usual: Mapping[str, Any],  # values of settings of training that an older version did not know, and so had
+    # values of settings of training that an older version did not know, and so had
+    usual: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     "Raise ValueError if a checkpoint belongs to another configuration, naming what differs."
     stored = saved.get("train", {})
     new = {name: usual[name] for name in current.get("train", {}) if name in usual and name not in stored}
-    differing = differences(saved | {"train": plain(new) | stored}, current)
+    if new:
+        saved = saved | {"train": plain(new) | stored}
+    differing = differences(saved, current)
     if differing:
         listed = "; ".join(differing[:5]) + (f"; and {len(differing) - 5} more" if len(differing) > 5 else "")
         raise ValueError(
