@@ -56,8 +56,12 @@ def test_a_folder_goes_as_a_whole_and_the_newest_stays_however_large_it_is(kept)
 
     for name in ("a", "b", "c"):
         assert keep_folder(cache_dir("codes") / name, make).name == name
-    assert [entry.path.name for entry in kept_entries("codes")] == ["c"]
-    assert {path.name for path in cache_dir("codes").iterdir()} == {"c"}
+    assert len(kept_entries("codes")) == 3, "those that were used lately are in use"
+    for age, name in enumerate(("a", "b", "c")):
+        for file in (cache_dir("codes") / name).iterdir():
+            os.utime(file, (age, age))
+    assert make_room("codes", cache_dir("codes") / "c") == 804
+    assert {path.name for path in cache_dir("codes").iterdir()} == {"c", ".complearn"}
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
@@ -76,6 +80,16 @@ def test_a_folder_that_cannot_be_kept_is_made_elsewhere_with_a_warning(kept, num
         keep_folder(cache_dir("codes") / "a", lambda place: Path("nowhere").read_text())
 
 
+def test_other_things_in_a_folder_that_a_person_named_stay(kept, tmp_path):
+    (tmp_path / "photos" / "summer").mkdir(parents=True)
+    (tmp_path / "photos" / "summer" / "1.jpg").write_text("mine")
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / "paris.pdf").write_text("mine, too")
+    write_cache(cache_dir("features") / "a", bytes(9))
+    assert set(cache_table().index) == {"features"} and clear_cache() == 9
+    assert (tmp_path / "photos" / "summer" / "1.jpg").exists() and (tmp_path / "maps" / "paris.pdf").exists()
+
+
 def test_what_a_person_wrote_stays(kept):
     folder = cache_dir("parses")
     for name in ("parses.sqlite", "corrections.jsonl", "corrections.jsonl.parts.json", ".corrections.jsonl.lock"):
@@ -92,6 +106,7 @@ def test_what_a_person_wrote_stays(kept):
         clear_cache("map")
     assert clear_cache() == 8
     assert {path.name for path in folder.iterdir()} == {
+        ".complearn",
         "corrections.jsonl",
         "corrections.jsonl.parts.json",
         ".corrections.jsonl.lock",
@@ -107,7 +122,7 @@ def test_what_a_killed_process_left_half_written_goes(kept):
     for kind in ("outputs", "codes"):
         make_room(kind)
     left = {path.name for path in cache_dir("outputs", "tower").iterdir()} | set(os.listdir(cache_dir("codes")))
-    assert left == {f".a.{os.getpid()}.tmp", ".mine.tmp"}
+    assert left == {f".a.{os.getpid()}.tmp", ".mine.tmp", ".complearn"}
 
 
 def test_links_lead_nowhere(kept, tmp_path_factory):

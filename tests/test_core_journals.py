@@ -128,3 +128,40 @@ def test_a_lock_is_free_after_a_kill_and_says_who_has_it(tmp_path):
     with hold(tmp_path, "lock", passing=True):
         pass
     assert not (tmp_path / "lock").exists()
+
+
+@pytest.mark.parametrize("change", ["a line less", "a longer line", "cut", "begun again"])
+def test_a_line_that_comes_after_a_change_is_kept_and_the_change_stays_named(tmp_path, change):
+    """As a page of reviews goes on with a journal that somebody has changed."""
+    path = tmp_path / "decisions.jsonl"
+    for k in range(5):
+        append_record(path, {"k": k})
+    lines = path.read_bytes().splitlines(keepends=True)
+    if change == "begun again":
+        path.unlink()
+    else:
+        lines = {"a line less": lines[:1] + lines[2:], "cut": lines[:2]}.get(change, lines)
+        lines = [line.replace(b"1", b"1.0") for line in lines] if change == "a longer line" else lines
+        path.write_bytes(b"".join(lines))
+    named = {"a line less": ["5"], "a longer line": ["2"], "cut": ["3", "4", "5"]}
+    assert changed_lines(path) == named.get(change, list("12345"))
+    append_record(path, {"k": "the new one"}, checked=False)
+    append_record(path, {"k": "and another"}, checked=False)
+    assert [each["k"] for each in read_lines(path)[0]][-2:] == ["the new one", "and another"]
+    assert changed_lines(path) == (["2"] if change == "a longer line" else [])
+
+
+def take_turns(folder, n):
+    for _ in range(n):
+        with hold(folder, "lock", wait=True, passing=True):
+            pass
+
+
+def test_a_lock_that_is_deleted_while_others_wait_is_taken_by_one_of_them(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    holders = [context.Process(target=take_turns, args=(tmp_path, 800)) for _ in range(4)]
+    for holder in holders:
+        holder.start()
+    for holder in holders:
+        holder.join()
+    assert [holder.exitcode for holder in holders] == [0] * 4

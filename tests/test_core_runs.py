@@ -66,6 +66,11 @@ def test_a_run_says_which_versions_trained_it(tmp_path, monkeypatch):
     assert run.note_versions() == "" and Run(tmp_path / "a").code == f"{begun}, and 9.9.9+0 from step 40"
     monkeypatch.setattr(module, "versions", lambda: {**run.provenance["versions"], "torch": "99"})
     assert "versions.torch: " in run.note_versions() and run.code == f"{begun}, and 9.9.9+0 from step 40"
+    other = Run.create(tmp_path / "b", CONFIG)  # which took no step with this version
+    monkeypatch.setattr(module, "code_version", lambda: "10.0+0")
+    assert "from step 0" in other.note_versions() and other.code == "10.0+0"
+    begun_again = other.replace({**CONFIG, "seed": 9})
+    assert begun_again.code == "10.0+0" and begun_again.note_versions() == ""
     content = (tmp_path / "a" / "continued.jsonl").read_text()
     (tmp_path / "a" / "continued.jsonl").write_text(content.replace('"step": 40', '"step": 10'))
     with pytest.raises(DamagedFile, match="continued.jsonl: line 1, 2 is not as it was written"):

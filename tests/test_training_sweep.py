@@ -93,8 +93,8 @@ def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):
     os.close(writer)
     lines = os.read(reader, 4096).decode().splitlines()
     assert [line.partition(" (")[0] for line in lines] == [
-        "encoding images: 1 of 2 batch",
-        "encoding images: 2 of 2 batch",
+        "encoding images: 1 of 2 batches",
+        "encoding images: 2 of 2 batches",
     ]
     assert "left" in lines[0]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import BadData, plain, read_json, write_bytes_atomic, write_errors
+from .locks import hold
 from .own_files import open_own, own_path
 
 # %% ../../nbs/core/checksums.ipynb #2ef6e666
@@ -131,10 +132,16 @@ def write_sealed(
 ) -> Path:  # the path
     "Write a file all or nothing, and its checksum beside it."
     path = Path(path)
-    with write_errors(path):
+
+    def fill(file: Any) -> None:
+        file.write(content)
         _sum_file(path).unlink(missing_ok=True)  # a kill leaves no checksum of another file
-    write_bytes_atomic(path, content)
-    write_bytes_atomic(_sum_file(path), f"{checksum(content)}  {path.name}\n".encode())
+
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with hold(path.parent, f".{path.name}.writer", wait=True, passing=True):
+            write_bytes_atomic(path, fill)
+            write_bytes_atomic(_sum_file(path), f"{checksum(content)}  {path.name}\n".encode())
     return path
 
 

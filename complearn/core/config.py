@@ -53,6 +53,9 @@ def opening(
     except (BadData, RequestError, ImportError, MemoryError, FileNotFoundError, ConnectionError, InterruptedError):
         raise
     except Exception as error:
+        # of the machine, such as no permission, or no memory of a device; libraries' own have no number
+        if getattr(error, "errno", None) is not None or type(error).__name__ == "OutOfMemoryError":
+            raise
         raise BadData(f"{place} cannot be opened: {describe_fault(error)}; {remedy}") from error
 
 # %% ../../nbs/core/config.ipynb #n027

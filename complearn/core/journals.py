@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,10 +87,10 @@ def parts_file(
 def _known_parts(path: Path) -> list[_Part]:
     "The digests that are kept of a journal; none of one that an older version or another program wrote."
     beside = own_path(path.parent, parts_file(path).name)
-    if not beside.exists():
-        return []
     try:
         return [read_record(_Part, values, beside.name) for values in read_json(beside)]
+    except FileNotFoundError:
+        return []
     except (ValueError, TypeError) as error:
         raise DamagedFile(
             f"{beside} is damaged; look whether {path.name} is right, and delete {beside.name}"
@@ -132,10 +133,31 @@ def changed_lines(
     path = Path(path)
     while True:
         parts = _known_parts(path)
-        changed = _changed(path, parts, also_gone) if parts else []
+        if parts and all(part.lines == 1 for part in parts):
+            changed = _changed_singles(path, parts, also_gone)
+        else:
+            changed = _changed(path, parts, also_gone) if parts else []
         # somebody may have written the file meanwhile
         if not changed or _known_parts(path) == parts:
             return changed
+
+
+def _changed_singles(path: Path, parts: list[_Part], also_gone: bool) -> list[str]:
+    """As `_changed` where each line has a digest: lines are known by their content, so that one that is gone, or is
+    longer than it was, says nothing of the others. Lines that are gone have the numbers after the last line."""
+    digests = [_digest(line) for line in whole_lines(path)]
+    known = Counter(part.digest for part in parts)
+    is_known = []
+    for digest in digests:
+        is_known.append(known[digest] > 0)
+        known[digest] -= is_known[-1]
+    missing = sum(known[digest] for digest in known if known[digest] > 0)
+    last = max((k for k, fits in enumerate(is_known) if fits), default=-1)
+    changed = [k for k, fits in enumerate(is_known) if not fits and k < last]
+    after = list(range(last + 1, len(digests)))
+    changed += after[: max(0, missing - len(changed))]  # those after them came later, as before a kill
+    gone = range(len(digests), len(digests) + max(0, missing - len(changed))) if also_gone else ()
+    return [str(k + 1) for k in (*changed, *gone)]
 
 
 def _changed(path: Path, parts: list[_Part], also_gone: bool) -> list[str]:
@@ -179,12 +201,19 @@ def append_record(
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold(path.parent, f".{path.name}.lock", wait=True, passing=True):
+            changed = set(changed_lines(path))
             if checked:
                 check_journal(path)
             cut_torn_line(path)
             with open_own(path.parent, path.name, "ab", buffering=0) as file:
                 write_whole(file, line)
-            note_parts(path, lines=1)
+                os.fsync(file.fileno())  # no digest is of a line that a power cut may take away
+            # what was changed stays marked, and what came now is right
+            parts = [
+                _Part(1, len(each), "" if str(number) in changed and each != line else _digest(each))
+                for number, each in enumerate(whole_lines(path), 1)
+            ]
+            write_json(parts_file(path), [vars(part) for part in parts])
 
 
 def write_whole(
@@ -206,8 +235,15 @@ def write_journal(
     lines: Iterable[bytes],  # with their ends
 ) -> Path:  # the path
     "Write all lines of a journal, all or nothing."
+    path = Path(path)
+
+    def fill(file: Any) -> None:
+        file.writelines(lines)
+        own_path(path.parent, parts_file(path).name).unlink(missing_ok=True)  # they are of what was there
+
     with write_errors(path):
-        own_path(Path(path).parent, parts_file(path).name).unlink(missing_ok=True)  # they are of what was there
-    written = write_bytes_atomic(path, lambda file: file.writelines(lines))
-    note_parts(path)
-    return written
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with hold(path.parent, f".{path.name}.writer", wait=True, passing=True):
+            write_bytes_atomic(path, fill)
+            note_parts(path)
+    return path

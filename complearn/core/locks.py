@@ -49,13 +49,17 @@ def hold(
         file = open_own(folder, name, "a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
         except BlockingIOError:
             with file:
                 file.seek(0)
                 raise Held(path, file.read().strip()) from None
-        # another process may have ended, and deleted the file, in between
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            break
+        except FileNotFoundError:  # another process has ended, and deleted the file, in between
+            pass
+        except OSError:
+            file.close()
+            raise
         file.close()
     with file:
         if signed:

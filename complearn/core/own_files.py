@@ -9,7 +9,7 @@ __all__ = ['ForeignFile', 'own_path', 'own_folder', 'open_own', 'write_own', 'ch
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path, PurePath
 from typing import IO, Any
@@ -109,7 +109,7 @@ def open_own(
     path = own_path(folder, name)
 
     def opener(_: str, flags: int) -> int:
-        if path.exists():
+        with suppress(FileNotFoundError):  # it is made now, or another process has just deleted it
             _check_file(path, os.lstat(path), flags)
         handle = _open_below(Path(folder), PurePath(name).parts, flags)
         try:

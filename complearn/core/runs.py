@@ -21,7 +21,7 @@ import pandas as pd
 from .checksums import LIST, DamagedFile, read_checksums, verify, write_listed
 from .config import RequestError
 from .files import BadData, plain, read_json, write_bytes_atomic, write_errors
-from .journals import append_record, check_journal, read_lines, write_whole
+from .journals import append_record, check_journal, parts_file, read_lines, write_whole
 from .own_files import ForeignFile, check_own, open_own, own_path
 from .results import code_version, versions
 
@@ -238,7 +238,9 @@ class Run:
         "The versions of the code that trained it."
         codes = [str(self.provenance.get("code"))]
         for record in self._continuations():
-            if record["code"] != codes[-1].partition(" ")[0]:
+            if not record["step"]:  # nothing that the one before had done was kept
+                codes = [record["code"]]
+            elif record["code"] != codes[-1].partition(" ")[0]:
                 codes.append(f"{record['code']} from step {record['step']}")
         return ", and ".join(codes)
 
@@ -257,7 +259,7 @@ class Run:
         log."""
         if self.stepped:
             raise FileExistsError(f"{self.path} has trained already, so its configuration stays; choose another folder")
-        for name in ("data.json", "tokenizer.json", "metrics.jsonl", LIST):
+        for name in ("data.json", "tokenizer.json", "metrics.jsonl", CONTINUED, parts_file(CONTINUED).name, LIST):
             (self.path / name).unlink(missing_ok=True)
         if (self.path / "checkpoints").is_dir():
             shutil.rmtree(self.path / "checkpoints")

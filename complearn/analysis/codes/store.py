@@ -92,7 +92,9 @@ class CodeStore:
             else:
                 words = None
             arrays = [load(name) for name in ("vectors", "messages", "pixels", "heats")]
-        return cls(folder, about, images, words, *arrays)
+        store = cls(folder, about, images, words, *arrays)
+        store.by_item, store.by_code  # noqa: B018  they stay readable when another process makes room
+        return store
 
     def _sparse(self, kind: type, by: str, shape: tuple[int, int]) -> Any:
         names = [f"by_{by}-{name}.npy" for name in ("data", "indices", "indptr")]
@@ -197,6 +199,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     clear_leftovers(folder.with_name(name))
     scratch = folder.with_name(f".{name}.{os.getpid()}.tmp")
     with write_errors(folder):
+        shutil.rmtree(scratch, ignore_errors=True)  # of an earlier process of this number
         scratch.mkdir()
         try:
             yield scratch

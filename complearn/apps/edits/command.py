@@ -38,7 +38,15 @@ from .exports import write_negatives
 from ...core.checksums import checksum
 from ...core.config import RequestError, note_typed, parse_yaml, strict
 from ...core.files import parsing, plain, read_json, write_bytes_atomic, write_errors, write_json
-from ...core.journals import MOST_LINES, changed_lines, cut_torn_line, note_parts, whole_lines, write_journal
+from complearn.core.journals import (
+    MOST_LINES,
+    changed_lines,
+    cut_torn_line,
+    note_parts,
+    parts_file,
+    whole_lines,
+    write_journal,
+)
 from ...core.locks import Held, hold
 from ...core.outputs import counted
 from ...core.own_files import Inside, open_own, own_path
@@ -906,6 +914,7 @@ def edit_captions(
             with Progress(total=len(rows), initial=done, unit=" captions", desc="editing", disable=not progress) as bar:
                 first = next(portions)
                 if not done:  # after the first answer a model that was named is here, too
+                    own_path(path.parent, parts_file(path).name).unlink(missing_ok=True)  # of a file that was deleted
                     write_json(path.with_name(f"{path.name}.settings.json"), note())
                 try:
                     with open_own(path.parent, path.name, "a" if done else "w", encoding="utf-8") as file:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,9 @@ def _open_database(
         (checked,) = database.execute("pragma integrity_check").fetchone()
         if checked != "ok":
             raise sqlite3.DatabaseError(checked)
-        database.execute("select name, hidden, tags, text from notes")
-        database.execute("select name, content from views")
-    except (sqlite3.Error, OverflowError) as error:
+        database.execute("select name, hidden, tags, text from notes").fetchall()
+        database.execute("select name, content from views").fetchall()
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         database.close()
         raise sqlite3.DatabaseError(str(error)) from error
     return database
@@ -81,26 +81,43 @@ class Memory:
     def __getitem__(self, name: str) -> Note:
         return self.notes.get(name, Note())
 
-    def _read(self) -> sqlite3.Connection:
-        "The database that lies there now; a damaged one is set aside under another name."
+    def _content(self) -> sqlite3.Connection:
+        "The database that lies there now; raise sqlite3.DatabaseError for one that is damaged."
         try:
             with open_own(self.folder, FILE, "rb") as file:
                 content = file.read(_MOST_BYTES + 1)
-            if len(content) > _MOST_BYTES:
-                raise sqlite3.DatabaseError(f"it has more than {_MOST_BYTES // 1024**2} MB")
-            if not content:
-                raise sqlite3.DatabaseError("it is empty")
-            check_sealed(own_path(self.folder, FILE))
-            return _open_database(content)
         except FileNotFoundError:
+            if own_path(self.folder, FILE + SUM).exists():
+                self.remark = f"{FILE} is gone, though its checksum is there; bring it back from a copy"
             return _open_database(b"")
-        except (sqlite3.DatabaseError, DamagedFile) as error:
-            aside = f"complearn-runs.damaged-{time.strftime('%Y%m%d-%H%M%S')}.sqlite"
-            os.replace(own_path(self.folder, FILE), own_path(self.folder, aside))
-            fault = "it is not what was written" if isinstance(error, DamagedFile) else error
-            self.remark = f"{FILE} was damaged ({fault}), and is begun again; the old file is kept as {aside}"
-            own_path(self.folder, FILE + SUM).unlink(missing_ok=True)
-            return _open_database(b"")
+        if len(content) > _MOST_BYTES:
+            raise sqlite3.DatabaseError(f"it has more than {_MOST_BYTES // 1024**2} MB")
+        if not content:
+            raise sqlite3.DatabaseError("it is empty")
+        database = _open_database(content)
+        try:
+            check_sealed(own_path(self.folder, FILE))
+        except DamagedFile:  # an older version may have written it
+            self.remark = f"{FILE} is not what was written, by its checksum; look whether the notes are right"
+        return database
+
+    def _read(
+        self,
+        held: bool = False,  # whether this process holds the lock
+    ) -> sqlite3.Connection:
+        "The database that lies there now; a damaged one is set aside under another name."
+        try:
+            return self._content()
+        except sqlite3.DatabaseError:
+            with nullcontext() if held else hold(self.folder, _LOCK, wait=True):
+                try:
+                    return self._content()  # another page may have mended it
+                except sqlite3.DatabaseError as error:
+                    aside = f"complearn-runs.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.sqlite"
+                    os.replace(own_path(self.folder, FILE), own_path(self.folder, aside))
+                    own_path(self.folder, FILE + SUM).unlink(missing_ok=True)
+                    self.remark = f"{FILE} was damaged ({error}), and is begun again; the old file is kept as {aside}"
+                    return _open_database(b"")
 
     def _take(self, database: sqlite3.Connection) -> None:
         "Take over what a database says."
@@ -118,7 +135,7 @@ class Memory:
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         "A database that is written when the context ends; nobody else writes meanwhile."
-        with hold(self.folder, _LOCK, wait=True), closing(self._read()) as database:
+        with hold(self.folder, _LOCK, wait=True), closing(self._read(held=True)) as database:
             yield database
             database.commit()
             write_sealed(own_path(self.folder, FILE), database.serialize())

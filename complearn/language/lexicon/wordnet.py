@@ -40,7 +40,7 @@ def remembered(
     method: Callable,  # of an object with attributes; its arguments can be keys, and are given by place
 ) -> Callable:
     "As `functools.cache`, for a method: the answers are kept with the object."
-    name = f"_answers_of_{method.__name__}"
+    name = f"_answers_of_{method.__qualname__}"
 
     @wraps(method)
     def answer(self: Any, *arguments: Any) -> Any:
