@@ -62,6 +62,7 @@ class Progress(tqdm):
             return
         self.printed, self.said = time.monotonic(), self.n
         line = self.format_meter(**self.format_dict | {"bar_format": LINE, "unit": _many(self.unit)}) + "\n"
+        line = line.replace("s/ ", "s/")  # of slow work, e.g. 3.23s/steps
         if self.terminal is None:
             sys.stderr.write(line)
             sys.stderr.flush()
