@@ -99,7 +99,10 @@ class CodeStore:
     def _sparse(self, kind: type, by: str, shape: tuple[int, int]) -> Any:
         names = [f"by_{by}-{name}.npy" for name in ("data", "indices", "indptr")]
         with parsing(self.folder, "delete it, and it is made again"):
-            return kind(tuple(np.load(self.folder / name, mmap_mode="r") for name in names), shape=shape, copy=False)
+            parts = tuple(np.load(self.folder / name, mmap_mode="r") for name in names)
+            matrix = kind(parts, shape=shape, copy=False)
+            matrix.check_format(full_check=True)  # a place outside would end the process
+            return matrix
 
     @cached_property
     def by_item(self) -> csr_matrix:
