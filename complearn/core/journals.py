@@ -103,23 +103,21 @@ def _digest(content: bytes) -> str:
 
 def note_parts(
     path: str | Path,  # of a journal that this process holds
-    lines: int = 0,  # that a digest is of; 0: `MOST_LINES`
 ) -> None:
-    "Keep a digest of each part of a journal beside it; only lines after the last whole part are read again."
+    "Keep a digest of each part of a journal next to it; only lines after the last whole part are read again."
     path = Path(path)
-    lines = lines or MOST_LINES
     parts = []
     place = 0
     for part in _known_parts(path):
         place += part.size
-        if part.lines != lines or place > path.stat().st_size:  # it grows, or was cut off
+        if part.lines != MOST_LINES or place > path.stat().st_size:  # it grows, or was cut off
             break
         parts.append(part)
     with open_own(path.parent, path.name, "rb") as file:
         os.fsync(file.fileno())  # no digest is of lines that a power cut may take away
         file.seek(sum(part.size for part in parts))
         whole = (line for line in file if line.endswith(b"\n"))
-        while part := list(itertools.islice(whole, lines)):
+        while part := list(itertools.islice(whole, MOST_LINES)):
             content = b"".join(part)
             parts.append(_Part(len(part), len(content), _digest(content)))
     write_json(parts_file(path), [vars(part) for part in parts])
