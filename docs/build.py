@@ -108,7 +108,10 @@ def code_html(source: str, language: str = "python") -> str:
         lexer = get_lexer_by_name(language or "text", stripnl=False)
     except ClassNotFound:
         lexer = get_lexer_by_name("text", stripnl=False)
-    return f'<pre class="code" tabindex="0"><code>{highlight(source, lexer, FORMATTER)}</code></pre>'
+    marked = highlight(source, lexer, FORMATTER)
+    # a quotation mark in code is none of an attribute, where `with_links` looks for links
+    marked = re.sub(r">[^<>]*<", lambda text: text[0].replace('"', "&quot;"), f"<code>{marked}</code>")
+    return f'<pre class="code" tabindex="0">{marked}</pre>'
 
 
 def slug(text: str) -> str:

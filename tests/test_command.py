@@ -21,7 +21,7 @@ import torch
 import complearn
 from complearn import api, command
 from complearn.core.caches import write_cache
-from complearn.core.files import cache_dir
+from complearn.core.files import CACHE_MARK, cache_dir
 from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run, training_process
 from complearn.data.fixtures.specimens import write_benchmarks
@@ -224,7 +224,8 @@ def test_what_is_kept_is_shown_and_deleted_on_request(tmp_path, monkeypatch, cap
     out = capsys.readouterr().out
     assert "maps " in out and "3.0 MB" in out and f"in {tmp_path}; each kind may take 32 GB" in out
     assert command.main(["cache", "maps", "--clear"]) == 0
-    assert f"3.0 MB deleted from {tmp_path}" in capsys.readouterr().out and not list((tmp_path / "maps").iterdir())
+    assert f"3.0 MB deleted from {tmp_path}" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "maps").iterdir()] == [CACHE_MARK]
     assert command.main(["cache", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [(each["kind"], each["entries"], each["bytes"]) for each in told["kinds"]] == [("features", 1, 2**19)]

@@ -258,6 +258,11 @@ def test_a_link_to_no_file_is_an_error_with_its_place(tmp_path):
         site_builder().finished("docs/page.md", '<p><a href="nowhere.md">there</a></p>')
 
 
+def test_a_link_within_code_is_none_of_the_page():
+    code = site_builder().code_html('re.sub(\'<a href="nowhere.md">\', "", text)')
+    assert site_builder().finished("docs/page.md", code).body.count("nowhere.md") == 1
+
+
 def test_the_reference_shows_heads_with_their_comments(tmp_path):
     source = tmp_path / "made_up.py"
     source.write_text(

@@ -89,7 +89,7 @@ def _known_parts(path: Path) -> list[_Part]:
     beside = own_path(path.parent, parts_file(path).name)
     try:
         return [read_record(_Part, values, beside.name) for values in read_json(beside)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except (ValueError, TypeError) as error:
         raise DamagedFile(

@@ -76,7 +76,8 @@ class Processes:
             text = str(error).lower()
             here = f"process {self.rank} of {self.world} on {socket.gethostname()}"
             absent = re.search(r"ranks? ([\d, ]*\d) failed to pass", text)
-            other = f"process {absent[1]}" if absent else "another process"
+            others = absent[1] if absent else 1 - self.rank if self.world == 2 else None
+            other = "another process" if others is None else f"process {others}"
             marks = "failed to pass", "timed out", "successfully reached", "by peer"
             if not any(words in text for words in marks):
                 raise
