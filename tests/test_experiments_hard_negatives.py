@@ -18,10 +18,10 @@ SOURCE = {"name": "generated", "args": SCALES["smoke"].world}
 
 
 def test_rows_of_every_model_loss_and_number_of_calls_are_runs():
-    rows = hard_negative_rows((1, 2, 3), models=("clip", "codebook_clip", "il_clip"))
+    rows = hard_negative_rows((1, 2, 3), models=("clip", "codebook_clip", "il_clip"), beside=(1, 2))
     scale = SCALES["smoke"]
     study = Study("/nowhere", rows, [0], SOURCE, scale, 20, scale.model(), scale.train(20, 64))
-    assert len(rows) == 3 * (1 + 2 * 3)
+    assert len(rows) == 3 * (1 + 2 * (3 + 2))
     for label in rows:
         config = RunConfig.read(study.configuration(label, 0))
         model, *rest = label.split(", ")
@@ -29,6 +29,8 @@ def test_rows_of_every_model_loss_and_number_of_calls_are_runs():
         assert (config.train.negatives is not None) == bool(rest)
         if rest:
             assert config.train.negatives.calls == int(rest[1][0]) and config.train.negatives.operators == OPERATORS
+            further = int(rest[1][4]) if " + " in rest[1] else None
+            assert config.train.negatives.and_calls == further
             assert config.train.negatives.images == (rest[0] == "triplet_clip")
             arguments = config.method.args.get("negatives", config.method.args)
             assert arguments.get("neighbours", 0) == 0

@@ -16,6 +16,7 @@ from complearn.core.runs import Run
 from complearn.core.seeds import rng
 from complearn.data.negatives import (
     DrawNegatives,
+    FurtherNegatives,
     HardNegatives,
     Negatives,
     _claim_numbers,
@@ -61,8 +62,9 @@ def stacked(rows):
     return torch.from_numpy(np.stack(rows))
 
 
-def scene(n=6, pooled=9, graphs=True):
-    """Vectors, ids, facts and a filled pool; pairs 0 and 3 share a photo, negative 1 is caption 2, pair 4 has none."""
+def scene(n=6, pooled=9, graphs=True, second=False):
+    """Vectors, ids, facts and a filled pool; pairs 0 and 3 share a photo, negative 1 is caption 2, pair 4 has none.
+    The second negatives are false of other scenes; negative 3 is caption 4, pair 1 has none."""
     image_ids = torch.tensor([0, 1, 2, 0, 4, 5])
     captions = torch.tensor([10, 11, 12, 13, 14, 15])
     wrong = torch.tensor([20, 12, 22, 23, 14, 25])
@@ -74,6 +76,7 @@ def scene(n=6, pooled=9, graphs=True):
         scale=torch.tensor(7.0),
         image_weights=None,
         text_weights=None,
+        further=unit(n, 5) if second else None,
     )
     numbers = torch.stack([wrong, captions], 1)
     world = [sample_pair(CONFIG, rng(k, "pair")) if graphs and k % 5 else (None, None) for k in range(2 * n + pooled)]
@@ -83,6 +86,11 @@ def scene(n=6, pooled=9, graphs=True):
     ids = torch.zeros(n, 1, dtype=torch.int64)
     hard = HardNegatives(ids, ids > 0, present, numbers, both, scenes[:n])
     batch = Batch(None, None, None, image_ids, tuple("abcdef")).with_parts(hard)
+    if second:
+        numbers = torch.stack([torch.tensor([40, 11, 42, 14, 44, 45]), captions], 1)
+        both = torch.stack([claims[2 * n : 3 * n], claims[:n]], 1)
+        present = torch.tensor([1, 0, 1, 1, 1, 1]).bool()
+        batch = batch.with_parts(FurtherNegatives(ids, ids > 0, present, numbers, both, scenes[:n]))
     ids = torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)
     pool = {
         "images": unit(pooled, 3),
@@ -102,9 +110,11 @@ def naive(out, batch, pool, world, k):
     """Both directions by loops, with `truth` for every pair."""
     image = out.image.double()
     text = out.text.double()
-    negative = out.negative.double()
     scale = float(out.scale)
-    wrong, captions = batch[HardNegatives].numbers.T
+    captions = batch[HardNegatives].numbers[:, 1]
+    negatives = [(batch[HardNegatives], out.negative.double(), world["wrong"])]
+    if out.further is not None:
+        negatives.append((batch[FurtherNegatives], out.further.double(), world["pool"]))
     n = len(image)
     ids = batch.image_ids
     total = 0.0
@@ -126,10 +136,11 @@ def naive(out, batch, pool, world, k):
     for i in range(n):
         rivals = [j for j in range(n) if j == i or ids[j] != ids[i]]
         terms = [math.exp(scale * float(image[i] @ text[j])) for j in rivals]
-        for j in range(n):
-            mine = any(captions[c] == wrong[j] for c in range(n) if ids[c] == ids[i])
-            if batch[HardNegatives].present[j] and not mine and not holds(world["wrong"][j][1], graph[i]):
-                terms.append(math.exp(scale * float(image[i] @ negative[j])))
+        for part, negative, said_by in negatives:
+            for j in range(n):
+                mine = any(captions[c] == part.numbers[j, 0] for c in range(n) if ids[c] == ids[i])
+                if part.present[j] and not mine and not holds(said_by[j][1], graph[i]):
+                    terms.append(math.exp(scale * float(image[i] @ negative[j])))
         terms += [math.exp(scale * float(image[i] @ pool["texts"][j].double())) for j in near if false_text(i, j)]
         total -= math.log(math.exp(scale * float(image[i] @ text[i])) / sum(terms))
         terms = [math.exp(scale * float(text[i] @ image[j])) for j in rivals]
@@ -138,9 +149,10 @@ def naive(out, batch, pool, world, k):
     return total / (2 * n)
 
 
+@pytest.mark.parametrize("second", (False, True))
 @pytest.mark.parametrize("k,graphs", ((1, True), (3, True), (8, True), (2, False)))
-def test_the_loss_is_the_naive_one(k, graphs):
-    out, batch, pool, world = scene(graphs=graphs)
+def test_the_loss_is_the_naive_one(k, graphs, second):
+    out, batch, pool, world = scene(graphs=graphs, second=second)
     loss = NegCLIP(6, pool=9, neighbours=k).eval()
     loss.pool.add(**pool)
     expected = naive(out, batch, pool, world, k)
@@ -312,6 +324,27 @@ def test_a_batch_carries_wrong_captions_and_who_has_none():
     assert torch.equal(torch.cat([part[HardNegatives].ids for part in parts]), hard.ids)
 
 
+@pytest.mark.parametrize("first, second", ((1, 2), (1, 1), (2, 1)))
+def test_a_batch_may_carry_two_wrong_captions_of_each(first, second):
+    world = world_from(training_runs.DATA["args"])
+    plain = Collate(lambda images, draws: torch.zeros(len(images), 3, 4, 4), world_tokenizer(world))
+    collate = with_negatives(plain, {"calls": first, "and_calls": second})
+    pairs = world.train[:32]
+    batch = collate(pairs, list(range(32)))
+    parts = [batch[kind] for kind in (HardNegatives, FurtherNegatives)]
+    alone = with_negatives(plain, {"calls": first})(pairs, list(range(32)))
+    assert torch.equal(alone[HardNegatives].ids, parts[0].ids) and FurtherNegatives not in alone
+    both = parts[0].present & parts[1].present
+    assert both.float().mean() > 0.3
+    for k in both.nonzero().flatten().tolist():
+        texts = [collate.tokenizer.decode(part.ids[k]) for part in parts]
+        assert len({pairs[k].caption, *texts}) == 3
+        for text, calls in zip(texts, (first, second)):
+            by_calls = pairs[k].negatives.by_operator(Negatives(calls=calls))
+            assert any(text in group for group in by_calls.values())
+    assert not may_hold(parts[1].claims[:, 0], parts[1].scenes)[parts[1].present].any()
+
+
 def world_tokenizer(world):
     from complearn.data.word_tokenizer import WordTokenizer
 
@@ -385,6 +418,15 @@ def records(run):
 def whole(tmp_path_factory):
     torch.set_num_threads(1)
     return launch(prepare(tmp_path_factory.mktemp("whole") / "run", negclip_config()).path, progress=False)
+
+
+def test_a_second_wrong_caption_is_read_told_apart_and_counted(whole, tmp_path):
+    both = negclip_config(negatives={"calls": 1, "and_calls": 2})
+    run = launch(prepare(tmp_path / "run", both).path, progress=False)
+    steps = [record for record in run.records() if record["kind"] == "step"]
+    assert all(0 < step["with_further"] <= 1 and 0 <= step["right_over_further"] <= 1 for step in steps)
+    assert not any("with_further" in record for record in whole.records())
+    assert budget(run)["tokens"] > 1.2 * budget(whole)["tokens"]
 
 
 def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):

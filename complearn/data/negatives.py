@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['ITEMS', 'CLAUSES', 'SCENE', 'CLAUSE', 'NEGATIVE_SOURCES', 'SWAPS', 'COMPOSED', 'may_hold', 'Negatives',
-           'Contradictions', 'EditedCaptions', 'negative_mix', 'negative_caption', 'negative_image', 'DrawNegatives',
-           'with_negatives']
+           'Contradictions', 'EditedCaptions', 'negative_mix', 'negative_caption', 'further_caption', 'negative_image',
+           'DrawNegatives', 'with_negatives']
 
 # %% ../../nbs/data/negatives.ipynb #imports0
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ from ..core.config import check_choice, strict
 from ..core.seeds import derive, rng
 from .images import Renderable, load_images
 from .pairs import Collate, Pair, Part, caption_number
-from .parts import HardNegatives, NegativeImages
+from .parts import FurtherNegatives, HardNegatives, NegativeImages
 from .word_tokenizer import normalize_caption
 from ..language.edits.base import Edit
 from ..language.edits.captions import draw_swap, swap_reach
@@ -169,13 +169,20 @@ class Negatives:
     calls: Annotated[int, Field(ge=1)] | None = None
     operators: tuple[str, ...] | None = None  # of `CONTRADICTING`; None: exchanges, of several calls also replacements
     images: bool = False  # an image of each negative caption too, where it can be drawn or is given
+    # calls of a second negative of each caption, in addition to the first; None: one negative
+    and_calls: Annotated[int, Field(ge=1)] | None = None
 
     def __post_init__(self):
         check_choice("source of negatives", self.source, NEGATIVE_SOURCES)
         for name in self.operators or ():
             check_choice("operator", name, CONTRADICTING)
-        if self.source == "unrelated" and (self.calls or self.operators or self.images):
-            raise ValueError("unrelated captions are no edits: leave calls, operators and images out")
+        if self.source == "unrelated" and (self.calls or self.operators or self.images or self.and_calls):
+            raise ValueError("unrelated captions are no edits: leave calls, and_calls, operators and images out")
+
+    @property
+    def further(self) -> "Negatives | None":
+        "The second negative of each caption, of the same source and operators."
+        return self.and_calls and replace(self, calls=self.and_calls, and_calls=None, images=False)
 
     @property
     def operator_names(self) -> tuple[str, ...]:
@@ -411,8 +418,34 @@ def negative_caption(
     """Draw a negative caption for a pair, never one with the words of the caption.
 
     Raise ValueError for several calls, or unrelated captions, where no scene is known."""
+    return _draw_caption(pair, caption, draw or 0, wanted, rng(draw or 0, "negative"))
+
+
+_TRIES = 8  # draws of a second negative that differs from the first
+
+
+def further_caption(
+    pair: Any,  # with `negatives`
+    caption: str,  # the caption that is read this time
+    draw: int | None,  # the pair's draw; None: 0
+    wanted: Negatives,  # with `and_calls`
+    first: str | None,  # the first negative caption of this draw
+) -> str | None:  # None if there is none with other words
+    "Draw a second negative caption for a pair."
+    known = {normalize_caption(text) for text in (caption, first) if text is not None}
+    for k in range(_TRIES):
+        number = derive(draw or 0, "second negative", k) % 2**32
+        text = _draw_caption(pair, caption, number, wanted.further, rng(number, "negative"))
+        if text is not None and normalize_caption(text) not in known:
+            return text
+    return None
+
+
+def _draw_caption(
+    pair: Any, caption: str, draw: int, wanted: Negatives, generator: np.random.Generator
+) -> str | None:
+    "See `negative_caption`."
     negatives = pair.negatives
-    generator = rng(draw or 0, "negative")
     by_rules = _made_by_rules(pair, wanted.source)
     if (wanted.calls or 1) > 1 and (by_rules or not isinstance(negatives, (Contradictions, EditedCaptions))):
         remedy = "compose them beforehand with: complearn edits --calls, and read them with the reader 'edited'"
@@ -424,7 +457,7 @@ def negative_caption(
             )
         return negatives.draw_unrelated(generator)
     if by_rules:
-        edit = draw_swap(caption, draw or 0)
+        edit = draw_swap(caption, draw)
         if edit is None or normalize_caption(edit.caption) == normalize_caption(caption):
             return None
         return edit.caption
@@ -480,13 +513,25 @@ class DrawNegatives:
             negative_caption(pair, pair.caption, draw, self.wanted)
             for pair, draw in zip(pairs, draws or [None] * len(pairs))
         ]
+        captions = self._read(HardNegatives, pairs, wrong)
+        parts = [captions]
+        if self.wanted.further:
+            drawn = zip(pairs, draws or [None] * len(pairs), wrong)
+            second = [further_caption(pair, pair.caption, draw, self.wanted, text) for pair, draw, text in drawn]
+            parts.append(self._read(FurtherNegatives, pairs, second))
+        if self.wanted.images:
+            parts.append(self.draw_images(pairs, wrong, draws))
+        return tuple(parts)
+
+    def _read(self, kind: type[HardNegatives], pairs: Sequence[Pair], wrong: Sequence[str | None]) -> HardNegatives:
+        "Wrong captions as a part of a batch; the right one where there is none."
         texts = [text or pair.caption for text, pair in zip(wrong, pairs)]
         tokens = self.tokenizer(texts, [pair.id for pair in pairs])
         numbers = [[caption_number(text), caption_number(pair.caption)] for text, pair in zip(texts, pairs)]
         shortened = [
             _made_by_rules(pair, self.wanted.source) and swap_reach(pair.caption) < len(pair.caption) for pair in pairs
         ]
-        captions = HardNegatives(
+        return kind(
             tokens.ids,
             tokens.mask,
             torch.tensor([text is not None for text in wrong]),
@@ -494,9 +539,6 @@ class DrawNegatives:
             *_known_facts(pairs, wrong),
             torch.tensor(shortened),
         )
-        if not self.wanted.images:
-            return (captions,)
-        return captions, self.draw_images(pairs, wrong, draws)
 
     def draw_images(
         self,

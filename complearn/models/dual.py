@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..core.config import strict
 from ..core.seeds import derive
 from ..data.pairs import Batch, Collate, Pair, Part
-from ..data.parts import HardNegatives, NegativeImages
+from ..data.parts import FurtherNegatives, HardNegatives, NegativeImages
 from ..language.readings import Reading
 from .agents import Agent, build_seeded, build_towers
 from .codebook.codebook import Codebook, CodebookConfig
@@ -97,6 +97,7 @@ class DualOutput:
     # unit length, fp32: the wrong captions, where the batch has them
     negative: Float[Tensor, "batch width"] | None = None
     negative_image: Float[Tensor, "batch width"] | None = None  # likewise: their images
+    further: Float[Tensor, "batch width"] | None = None  # likewise: second wrong captions
     # of the logits, for sigmoid losses; the softmax of the contrastive loss does not depend on it
     bias: Float[Tensor, ""] | None = None
 
@@ -105,11 +106,11 @@ def _join_negatives(
     batch: Batch,  # with negative captions
 ) -> Batch:  # captions alone: the right ones, then the negative ones
     "The captions of a batch and its negative captions as one batch for the language agent."
-    wrong = batch[HardNegatives]
-    parts = [(batch.ids, batch.mask), (wrong.ids, wrong.mask)]
+    wrong = [batch[kind] for kind in (HardNegatives, FurtherNegatives) if kind in batch]
+    parts = [(each.ids, each.mask) for each in (batch, *wrong)]
     longest = max(ids.shape[1] for ids, _ in parts)
     ids, mask = (torch.cat([F.pad(part[k], (0, longest - part[k].shape[1])) for part in parts]) for k in (0, 1))
-    return Batch(None, ids, mask, batch.image_ids.repeat(2), batch.keys * 2)
+    return Batch(None, ids, mask, batch.image_ids.repeat(len(parts)), batch.keys * len(parts))
 
 
 def _join_negative_images(
@@ -123,14 +124,14 @@ def _join_negative_images(
 def _split_output(
     reading: AgentOutput,  # of a batch made by `_join_negatives` or `_join_negative_images`
     n: int,  # pairs
-) -> tuple[AgentOutput, AgentOutput]:  # of the right captions or images, of the negative ones
+) -> list[AgentOutput]:  # of the right captions or images, of the negative ones, of the second negative ones
     "The readings of the right items and of the negatives."
     values = {field.name: getattr(reading, field.name) for field in fields(reading)}
 
     def cut(part):
         return AgentOutput(**{name: None if value is None else value[part] for name, value in values.items()})
 
-    return cut(slice(n)), cut(slice(n, None))
+    return [cut(slice(start, start + n)) for start in range(0, len(reading.embedding), n)]
 
 # %% ../../nbs/models/dual.ipynb #6665362a
 NEW_SCALE = 1 / 0.07  # inverse temperature at which a model that has learned nothing starts (Radford et al. 2021)
@@ -253,15 +254,15 @@ class Dual(nn.Module):
             else:
                 image = self.read(vision, batch)
         if HardNegatives in batch:  # both in one pass of the language agent
-            text, wrong = _split_output(self.read(self.language, _join_negatives(batch)), len(batch))
-            negative = wrong.embedding
+            text, *wrong = _split_output(self.read(self.language, _join_negatives(batch)), len(batch))
         else:
-            text = self.read(self.language, batch)
-            negative = None
+            text, wrong = self.read(self.language, batch), []
+        negative, further = [*(each.embedding for each in wrong), None, None][:2]
         readings = (image.scores, text.scores, image.weights, text.weights)
         scale = self.logit_scale.exp()
         bias = self.logit_bias
-        return DualOutput(image.embedding, text.embedding, scale, *readings, negative, negative_image, bias)
+        vectors = (negative, negative_image, further)
+        return DualOutput(image.embedding, text.embedding, scale, *readings, *vectors, bias)
 
     @torch.no_grad()
     def calibrate(

@@ -181,7 +181,7 @@ def chains(
     rows: dict[tuple[str, str], dict[int, str]] = {}
     for label in methods:
         model, *rest = label.split(", ")
-        if len(rest) == 2 and rest[1].split()[0].isdigit():
+        if len(rest) == 2 and rest[1].split()[0].isdigit() and "+" not in rest[1]:  # nor two negatives
             rows.setdefault((model, rest[0]), {0: model} if model in methods else {})[int(rest[1].split()[0])] = label
     return {key: dict(sorted(chain.items())) for key, chain in rows.items()}
 

@@ -155,6 +155,9 @@ def hard_negative_rows(
     # pairs per step; adds each model without negatives on twice as many, which TripletCLIP encodes; 0: not added
     batch: int = 0,
     unrelated: bool = False,  # adds each model with NegCLIP on captions of other scenes, which are wrong and not hard
+    # adds rows with two negatives of each caption: one of one call, one of this number of calls, as in Table 2
+    # of the paper, which calls a second operator in addition to the first
+    beside: Sequence[int] = (),
 ) -> dict[str, dict]:  # label -> row of a study
     "The rows of a study of hard negatives; raise ValueError for an unknown model or loss."
     codebook = {"model": {"codebook": {}}}
@@ -172,7 +175,10 @@ def hard_negative_rows(
                 row = {"method": loss, loss: {"neighbours": 0}} | (codebook if model == "codebook_clip" else {})
             if unrelated and loss == "negclip":
                 rows[f"{model}, {loss}, unrelated captions"] = row | {"train": {"negatives": {"source": "unrelated"}}}
+            called = {} if operators is None else {"operators": list(operators)}
             for n in calls:
-                train = {"negatives": {"calls": int(n)} | ({} if operators is None else {"operators": list(operators)})}
-                rows[f"{model}, {loss}, {calls_label(n)}"] = row | {"train": train}
+                rows[f"{model}, {loss}, {calls_label(n)}"] = row | {"train": {"negatives": {"calls": int(n)} | called}}
+            for n in beside:
+                both = {"calls": 1, "and_calls": int(n)} | called
+                rows[f"{model}, {loss}, 1 + {calls_label(n)}"] = row | {"train": {"negatives": both}}
     return rows

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from ...data.negatives import CLAUSE, CLAUSES, SCENE, HardNegatives, NegativeImages, may_hold
+from ...data.negatives import CLAUSE, CLAUSES, SCENE, FurtherNegatives, HardNegatives, NegativeImages, may_hold
 from ...data.pairs import Batch, CaptionIds, same_pairs
 from .contrastive import Contrastive
 from .losses import gather, joint_pairs, rank_and_world, vector_info_nce
@@ -164,9 +164,16 @@ class NegCLIP(Contrastive):
         same = pairs.same()
         rows = pairs.rows
         if self.texts:
-            cosines, text_measures = self.wrong_texts(out, batch, replace(pairs, caption_ids=None).same())
+            photos = replace(pairs, caption_ids=None).same()
+            cosines, measures["with_negative"], measures["right_over_wrong"] = self.wrong_texts(
+                out, out.negative, batch[HardNegatives], photos
+            )
             more_texts.append(cosines)
-            measures |= text_measures
+            if out.further is not None:
+                cosines, measures["with_further"], measures["right_over_further"] = self.wrong_texts(
+                    out, out.further, batch[FurtherNegatives], photos
+                )
+                more_texts.append(cosines)
         if self.neighbours:
             near_texts, more_images, image_measures = self.near_pairs(out, batch)
             more_texts.append(near_texts)
@@ -178,23 +185,23 @@ class NegCLIP(Contrastive):
     def wrong_texts(
         self,
         out,  # the model's output
-        batch,  # the batch
+        negative: Float[Tensor, "batch width"],  # unit vectors of the wrong captions
+        wrong: HardNegatives,  # the wrong captions
         same: Bool[Tensor, "batch all"],  # True where two pairs share an image
     ) -> tuple[
-        Float[Tensor, "batch all"], dict[str, Tensor]
-    ]:  # cosines, -inf where none; how many have one, how many are told apart
+        Float[Tensor, "batch all"], Float[Tensor, ""], Float[Tensor, ""]
+    ]:  # cosines, -inf where none; how many pairs have one, how many of these are told apart
         "Each image against the wrong captions of all processes."
-        wrong = batch[HardNegatives]
         present = gather(wrong.present.long()).bool()
         numbers = gather(wrong.numbers)
-        claims, scenes = known_facts(batch)
         excluded = excluded_captions(same, numbers[:, 1], numbers[:, 0], present)
-        excluded = excluded | may_hold(gather(claims)[None, :, 0], scenes[:, None])
-        cosines = (out.image.float() @ gather(out.negative).float().T).masked_fill(excluded, -torch.inf)
+        if wrong.claims is not None:
+            excluded = excluded | may_hold(gather(wrong.claims)[None, :, 0], wrong.scenes[:, None])
+        cosines = (out.image.float() @ gather(negative).float().T).masked_fill(excluded, -torch.inf)
         has_negative = wrong.present.float()
-        beaten = (out.image * (out.text - out.negative)).sum(-1) > 1e-6
+        beaten = (out.image * (out.text - negative)).sum(-1) > 1e-6
         right = (beaten * has_negative).sum() / has_negative.sum().clamp(min=1)
-        return cosines, {"with_negative": has_negative.mean(), "right_over_wrong": right}
+        return cosines, has_negative.mean(), right
 
     def near_pairs(
         self,
