@@ -733,6 +733,7 @@ def negatives(
     out: str | Path = "",  # a file to write, or to go on with: .jsonl, or also .tsv, .csv or .tar; empty: none
     *,
     operators: str | Sequence[str] = (),  # operators, or families such as "swap"; none: all
+    like: str = "",  # "negclip", "crepe", "sugarcrepe" or "multicall": their operators, calls, negatives of a caption
     workers: int = 1,  # processes; they change nothing in what comes out
     progress: bool = False,  # whether bars are shown
     **options: Any,  # of `apps.edits.command.EditSettings`: calls, negatives, seed, wordnet, sense, corpus, rank_by ...
@@ -742,8 +743,8 @@ def negatives(
     `complearn.negatives("captions.csv", operators="swap", seed=1)` gives a table;
     `complearn.negatives("captions.csv", "negatives.tsv")` writes NegCLIP's form, too."""
     from complearn.apps.edits.captions import caption_pairs
-    from complearn.apps.edits.command import EditSettings, make_negatives
-    from complearn.core.config import RequestError, strict
+    from complearn.apps.edits.command import LIKE, EditSettings, make_negatives
+    from complearn.core.config import RequestError, check_choice, strict
     from complearn.data.readers.edits import pair_captions
     from complearn.language.edits.sites import CAPTION_EDITS
 
@@ -752,10 +753,14 @@ def negatives(
     if isinstance(operators, str):
         operators = [name.strip() for name in operators.split(",") if name.strip()]
     names = [CAPTION_EDITS.find(name) if ":" in name else name for name in operators]
+    check_choice("like", like, ("", *LIKE))
+    chosen = LIKE[like] if like else {}
     several = {
         name: [value] for name, value in options.items() if name in ("words", "corpus") and isinstance(value, str)
     }
-    settings = strict(EditSettings, {"operators": names, **options, **several}, "negatives")
+    settings = strict(
+        EditSettings, {**chosen, **({"operators": names} if names else {}), **options, **several}, "negatives"
+    )
     pairs = caption_pairs(_captions(captions, "negatives"))
     is_file = isinstance(captions, (str, Path)) and Path(captions).expanduser().is_file()
     images = {pair.id: pair.image for pair in pairs if pair.image is not None}

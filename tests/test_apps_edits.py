@@ -203,6 +203,15 @@ def test_the_python_call_makes_what_the_command_makes(tmp_path, capsys):
             pairs = read("folder", folder=str(tmp_path), captions_file=f"called.{ending}")
             told = [(pair.caption, text) for pair in pairs for text in pair.negatives.captions]
             assert told == list(zip(table.caption, table.negative))
+    assert main([str(captions), str(tmp_path / "like.jsonl"), "--like", "sugarcrepe", "--calls=1", "--quiet"]) == 0
+    like = complearn.negatives(captions, like="sugarcrepe")
+    assert [text for each in read_edits(tmp_path / "like.jsonl") for text in each.negatives] == list(like.negative)
+    kinds = set(like.operator)
+    assert kinds <= {"swap_obj", "swap_att", "replace_obj", "replace_att", "replace_rel", "add_obj", "add_att"}
+    assert like.groupby("id").size().max() == 2
+    assert set(complearn.negatives(captions, like="multicall", negatives=1).groupby("id").size()) == {1}
+    assert main([str(captions), str(tmp_path / "x.jsonl"), "--like", "sugercrepe"]) == 1
+    assert "no --like 'sugercrepe'" in capsys.readouterr().err
     texts = complearn.negatives(["A dog chases a cat.", "cat"], operators=["swap_obj"])
     assert texts.values.tolist() == [
         ["caption-0", "caption-0", "A dog chases a cat.", "A cat chases a dog.", "swap_obj", None, None, None]
@@ -834,14 +843,17 @@ def test_training_asks_for_negatives_of_so_many_calls_and_never_gets_others(tmp_
 
 
 @with_spacy
-def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tmp_path):
+@pytest.mark.parametrize("tries", (0, 1, 2))
+def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tries, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))  # another number asks for other answers
     with stub_server("I cannot do that, I am sorry to say.") as (url, requests):
-        settings = EditSettings(("replace_obj",), generator=url, model="stub")
+        settings = EditSettings(("replace_obj",), generator=url, model="stub", second_tries=tries)
         path = edit_captions(ROWS[:3], tmp_path / "model.jsonl", settings, progress=False)
     table, remarks = _summarize(path)
-    assert len(requests) == 3
+    n = 3 * (1 + tries)
+    assert len(requests) == n
     assert "0 negatives" in remarks[0]
-    assert "3 proposals refused: 3 is not explained by replace" in remarks[-1]
+    assert f"{n} proposals refused: {n} is not explained by replace" in remarks[-1]
     with pytest.raises(ValueError, match="one edit at a time"):
         EditSettings(generator=url, calls=2)
 

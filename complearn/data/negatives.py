@@ -441,9 +441,7 @@ def further_caption(
     return None
 
 
-def _draw_caption(
-    pair: Any, caption: str, draw: int, wanted: Negatives, generator: np.random.Generator
-) -> str | None:
+def _draw_caption(pair: Any, caption: str, draw: int, wanted: Negatives, generator: np.random.Generator) -> str | None:
     "See `negative_caption`."
     negatives = pair.negatives
     by_rules = _made_by_rules(pair, wanted.source)
