@@ -74,7 +74,7 @@ def tokens(text):
 
 
 def words_without_number(text):
-    """The words of a text, of which no verb says whether it is of one or of many: an exchange fits it to its subject."""
+    """The words of a text; no verb says whether it is of one or of many: an exchange fits it to its subject."""
     found = Counter()
     for word, n in tokens(text).items():
         found[re.sub(r"(ie|e|y)$", "", MANY.get(word, word).removesuffix("s"))] += n
