@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from complearn.core.config import RequestError
 from complearn.core.seeds import rng
@@ -27,6 +27,7 @@ from complearn.language.edits.composition import (
     free_options,
     have_places,
 )
+from complearn.language.edits.operators import MANY
 from complearn.language.edits.rewriting import rewrite
 from complearn.language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, Site, Vocabulary, operator_names
 from complearn.language.lexicon.relations import WordRelations
@@ -72,6 +73,14 @@ def tokens(text):
     return Counter(re.findall(r"\w+|[^\w\s]", re.sub(r"\ban\b", "a", text.lower())))
 
 
+def words_without_number(text):
+    """The words of a text; no verb says whether it is of one or of many: an exchange fits it to its subject."""
+    found = Counter()
+    for word, n in tokens(text).items():
+        found[re.sub(r"(ie|e|y)$", "", MANY.get(word, word).removesuffix("s"))] += n
+    return found
+
+
 def check_spans(edit):
     """Nothing but what the spans name, and articles, has changed."""
     changes = [(before, edit.caption[slice(*after)]) for before, after in edit.spans]
@@ -87,7 +96,7 @@ def check(caption):
         assert edit.caption != caption and edit.caption.lower() != caption.lower() and edit.source == caption
         check_spans(edit)
         if edit.operator.startswith("swap"):
-            assert tokens(edit.caption) == tokens(caption)
+            assert words_without_number(edit.caption) == words_without_number(caption)
         assert caption[:1].isupper() == edit.caption[:1].isupper() or not edit.caption[:1].isalpha()
         assert (
             not re.search(r"\b[Aa] [aeio]\w|\b[Aa]n [bcdfgjklmnpqrstvwz]", edit.caption) or caption != caption.strip()
@@ -134,11 +143,13 @@ words = st.sampled_from(" ".join(CAPTIONS).split() + list(BAD.values())[3:8] + [
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(words, max_size=25).map(" ".join) | st.text(max_size=40))
+@example("an TABLE looking A tree A sit the A")  # one verb of both nouns
+@example("A at A man sit A")
 def test_any_text_is_edited_without_an_error(caption):
     for edit in caption_edits(parsed(caption), context()):
         assert edit.caption != caption
         if edit.operator.startswith("swap"):
-            assert tokens(edit.caption) == tokens(caption)
+            assert words_without_number(edit.caption) == words_without_number(caption)
     assert _draw_edit(parsed(caption), context(), 1) == _draw_edit(parsed(caption), context(), 1)
 
 
@@ -449,7 +460,7 @@ def test_calls_touch_different_words_and_undo_nothing(caption, n):
         if n == 1:
             assert edit.caption in captions
         if edit.operator.count("swap") == n:
-            assert tokens(edit.caption) == tokens(caption)
+            assert words_without_number(edit.caption) == words_without_number(caption)
         for before, after in edit.spans:
             assert edit.caption[slice(*after)]
             assert before[0] == before[1] or caption[slice(*before)] != edit.caption[slice(*after)]

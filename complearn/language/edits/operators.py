@@ -289,7 +289,11 @@ def _phrase_exchanges(
         ]
         if None in changes:
             continue
-        further = [change for each in changes for change in each]
+        # one verb may have both for its subject
+        further = sorted({change for each in changes for change in each})
+        every = sorted([*spans, *(span for span, _ in further)])
+        if any(before[1] > after[0] for before, after in itertools.pairwise(every)):
+            continue
         _, [(one, other)], _ = _exchanged(caption, *spans, ())
         texts = (one, other, *(text for _, text in further))
         yield [*spans, *(span for span, _ in further)], [texts], range(words[0][0], words[1][-1] + 1)

@@ -185,12 +185,15 @@ class SenseTable:
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #7ddde84f
 def verb_forms(
-    verb: str,  # dictionary form
+    verb: str,  # dictionary form, maybe with the preposition that belongs to it, as in talk to
     # verbs with rows of their own: the verb, then its forms in the order below
     irregular: Mapping[str, Sequence[str]] = {},
 ) -> dict[str, str]:  # by Penn Treebank's tag
     "The forms of a verb."
     tags = ("VBZ", "VBD", "VBN", "VBG")
+    verb, *prepositions = verb.split(" ", 1)
+    if prepositions:
+        return {tag: f"{form} {prepositions[0]}" for tag, form in verb_forms(verb, irregular).items()}
     if verb in irregular:
         return {"VB": verb, "VBP": verb, **dict(zip(tags, irregular[verb][1:]))}
     ies = verb.endswith("y") and verb[-2:-1] not in "aeiou"
