@@ -20,7 +20,7 @@ from typing import Any
 
 from .checksums import DamagedFile
 from .config import read_record
-from .files import plain, read_json, write_bytes_atomic, write_errors, write_json
+from .files import BadData, plain, read_json, write_bytes_atomic, write_errors, write_json
 from .locks import hold
 from .own_files import open_own, own_path
 
@@ -40,7 +40,7 @@ def read_lines(
         try:
             records.append(json.loads(line))
         except ValueError as error:
-            raise ValueError(
+            raise BadData(
                 f"{path} line {number} is not a JSON object: {line[:60]!r}; delete that line to read the rest"
             ) from error
     return records, data.rfind(b"\n") + 1
