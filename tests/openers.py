@@ -5,6 +5,7 @@
 """
 
 import json
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,15 +15,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from training_runs import MODEL, TRAIN
 
 from complearn.analysis.codes.store import CodeStore, _build_store
 from complearn.analysis.stages.groupings import _read_embeddings, write_embeddings
+from complearn.apps.edits.exports import write_negatives
 from complearn.apps.runs.memory import Memory, Note
 from complearn.core.checksums import LIST, SEAL, SUM, document_sum, read_document, write_checksums
 from complearn.core.journals import parts_file
 from complearn.core.results import Result, row
+from complearn.core.runs import Run
 from complearn.data.divergence.measure import DivergenceSplit, read_split, write_split
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import (
@@ -33,6 +37,7 @@ from complearn.data.readers.edits import (
     read_edits,
     write_reviewed,
 )
+from complearn.data.readers.files import read_rows
 from complearn.data.readers.held_out import write_source
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
@@ -46,6 +51,7 @@ from complearn.language.parsing.registry import (
     write_correction,
     write_parses,
 )
+from complearn.models.export import export_model
 from complearn.models.features import cached_tensors
 from complearn.models.generators import _kept_answer
 from complearn.models.registry import build, load_model, save_model
@@ -133,8 +139,6 @@ def index(folder):
 
 
 def source(folder):
-    from PIL import Image
-
     pairs = []
     for k, pair in enumerate(pictures()):
         Image.fromarray(pair.image).save(folder / f"{k}.png")
@@ -191,6 +195,38 @@ def answer(folder):
     (folder / "answer.json").write_text(json.dumps({**values, SEAL: document_sum(values)}))
 
 
+def training_log(folder):
+    run = Run.create(folder / "run", {"method": {"name": "clip"}}) if not (folder / "run").exists() else None
+    run = run or Run.open(folder / "run")
+    run.truncate_metrics(-1)
+    for step in range(5):
+        run.log({"kind": "step", "step": step, "loss": 1 / (step + 1)})
+
+
+def export(ending):
+    def write(folder):
+        with tempfile.TemporaryDirectory() as place:
+            lines = (
+                {"id": str(k), "image_id": str(k), "caption": text, "negatives": [f"no {text}"]}
+                for k, text in enumerate(CAPTIONS)
+            )
+            (Path(place) / "negatives.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+            Image.fromarray(pictures()[0].image).save(Path(place) / "0.png")
+            picture = Path(place) / "0.png" if ending == ".tar" else Path("0.png")
+            write_negatives(Path(place) / "negatives.jsonl", folder / f"negatives{ending}", lambda record: picture)
+
+    return write
+
+
+def exported_rows(ending):
+    return lambda folder: [(row.cells, row.fault) for row in read_rows(folder / f"negatives{ending}")]
+
+
+def exported_shard(folder):
+    pairs = read("webdataset", shards=str(folder / "negatives-00000.tar"))
+    return [(pair.caption, pair.image.read_bytes()) for pair in pairs]
+
+
 OPENERS = {
     "embeddings npz": Opener(
         lambda folder: write_embeddings(folder / "vectors.npz", ["a", "b", "c", "d"], {"stage-0": tensors()["a"]}),
@@ -210,6 +246,18 @@ OPENERS = {
     "corrections": Opener(correct, lambda folder: read_corrections(folder / "corrections.jsonl")),
     "decisions": Opener(decide, decisions),
     "edits": Opener(edited, lambda folder: list(map(asdict, read_edits(folder / "negatives.jsonl")))),
+    "log": Opener(training_log, lambda folder: Run.open(folder / "run").records()),
+    "exported csv": Opener(export(".csv"), exported_rows(".csv")),
+    "exported tsv": Opener(export(".tsv"), exported_rows(".tsv")),
+    "exported shard": Opener(export(".tar"), exported_shard),
+    "exported weights": Opener(
+        lambda folder: export_model(tiny(), folder / "weights.safetensors", force=True),
+        lambda folder: plain(read_weights(folder / "weights.safetensors")),
+    ),
+    "exported open_clip": Opener(
+        lambda folder: export_model(tiny(), folder / "clip", "open_clip", force=True),
+        lambda folder: any_clip(folder),
+    ),
     "parses": Opener(
         lambda folder: write_parses(folder / "parses.jsonl", parses()),
         lambda folder: [each.values() for each in read_parses(folder / "parses.jsonl")],

@@ -1,6 +1,7 @@
 """Lines that are appended: two writers lose and double nothing, a power cut and a person's own change are told
 apart."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import pytest
 from complearn.core import journals
 from complearn.core.checksums import DamagedFile
 from complearn.core.journals import (
+    Log,
     append_record,
     changed_lines,
     check_journal,
@@ -95,6 +97,77 @@ def test_lines_that_are_gone_and_lines_that_came_after_the_last_digest(tmp_path)
     parts_file(path).write_text("{")
     with pytest.raises(DamagedFile, match="corrections.jsonl.parts.json is damaged"):
         check_journal(path)
+
+
+def test_an_append_takes_as_long_whatever_is_there(tmp_path, monkeypatch):
+    path = write_journal(tmp_path / "decisions.jsonl", (b'{"k": %d}\n' % k for k in range(20_000)))
+    append_record(path, {"k": 20_000})  # looks through the file
+    read = []
+    monkeypatch.setattr(journals, "whole_lines", lambda path: read.append(path) or iter(()))
+    took = []
+    for k in range(20_001, 20_021):
+        began = time.perf_counter()
+        append_record(path, {"k": k})
+        took.append(time.perf_counter() - began)
+    monkeypatch.undo()
+    assert not read and sorted(took)[10] < 0.02, took
+    assert [each["k"] for each in read_lines(path)[0]] == list(range(20_021)) and not changed_lines(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"k": 777}', b'"k": -77}'))
+    assert changed_lines(path) == ["778"]
+    with pytest.raises(DamagedFile, match="decisions.jsonl: line 778 is not as it was written"):
+        append_record(path, {"k": 1})
+    append_record(path, {"k": 20_021}, checked=False)
+    append_record(path, {"k": 20_022}, checked=False)
+    assert changed_lines(path) == ["778"], "it stays marked"
+
+
+def test_digests_that_do_not_fit_leave_the_journal_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "decisions.jsonl"
+    append_record(path, {"k": 0})
+    before = path.read_bytes(), parts_file(path).read_bytes()
+    whole = journals.write_whole
+
+    def full(file, line):
+        if file.name.endswith(".parts.json"):
+            raise OSError(errno.ENOSPC, "no space left")
+        whole(file, line)
+
+    monkeypatch.setattr(journals, "write_whole", full)
+    with pytest.raises(OSError, match="no space left"):
+        append_record(path, {"k": 1})
+    assert (path.read_bytes(), parts_file(path).read_bytes()) == before
+
+
+def test_digests_that_a_kill_tore_are_made_again(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    for k in range(3):
+        append_record(path, {"k": k})
+    beside = parts_file(path)
+    beside.write_bytes(beside.read_bytes()[:-20])
+    assert not changed_lines(path)
+    append_record(path, {"k": 3})
+    assert not changed_lines(path) and len(beside.read_bytes().splitlines()) == 4
+
+
+@pytest.mark.parametrize("part", [2, 10_000])
+def test_a_log_of_many_lines_keeps_a_digest_of_each_part(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(journals, "MOST_LINES", part)
+    path = tmp_path / "metrics.jsonl"
+    log = Log(path)
+    for k in range(5):
+        log.append(b'{"k": %d}\n' % k)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"k": 5}\n')  # another process
+    log.append(b'{"k": 6}\n')
+    assert not changed_lines(path) and [each["k"] for each in read_lines(path)[0]] == list(range(7))
+    path.write_bytes(path.read_bytes().replace(b'"k": 2', b'"k": 8'))
+    assert changed_lines(path) == (["3 to 4"] if part == 2 else ["1 to 7"])
+    with pytest.raises(DamagedFile, match="line .* is not as it was written"):
+        Log(path)
+    path.unlink()
+    with pytest.raises(DamagedFile, match="deleted or cut while it was written to"):
+        log.append(b"{}\n")
 
 
 def test_a_line_that_does_not_fit_leaves_the_journal_as_it_was(tmp_path, monkeypatch):

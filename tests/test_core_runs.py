@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from complearn.core import files, runs as module
 from complearn.core.checksums import LIST, DamagedFile, write_listed
 from complearn.core.files import write_json
+from complearn.core.journals import parts_file
 from complearn.core.runs import Run, differences, find
 
 CONFIG = {
@@ -116,17 +117,45 @@ RECORDS = [{"step": i, "phase": "distil", "loss": 1 / i, "note": "naïve – ün
 def test_a_tear_at_every_byte_of_the_last_line(tmp_path):
     """Wherever the last line is torn, the reader gives the whole ones, and the next record is read back."""
     run = Run.create(tmp_path / "a", CONFIG)
-    for record in RECORDS:
-        run.log(record)
     path = tmp_path / "a" / "metrics.jsonl"
+    for record in RECORDS:
+        before = parts_file(path).read_bytes() if path.exists() else b""
+        run.log(record)
     whole = path.read_bytes()
     start = whole[:-1].rfind(b"\n") + 1
     for cut in range(start, len(whole)):
         path.write_bytes(whole[:cut])
+        parts_file(path).write_bytes(before)  # a digest comes after its line
         again = Run.open(tmp_path / "a")
         assert again.records() == RECORDS[:2] and again.metrics().step.tolist() == [1, 2]
         again.log({"step": 9})
         assert again.records() == [*RECORDS[:2], {"step": 9}]
+
+
+def test_a_log_that_was_changed_is_named_and_one_that_was_cut_goes_on(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    for record in RECORDS:
+        run.log(record)
+    path = tmp_path / "a" / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"step": 2', b'"step": 7'))
+    for read in (
+        run.records,
+        run.metrics,
+        lambda: Run.open(run.path).log({"step": 4}),
+        lambda: run.truncate_metrics(2),
+    ):
+        with pytest.raises(DamagedFile, match="metrics.jsonl: line 1 to 3 .*from a copy.*delete metrics.jsonl.parts"):
+            read()
+    path.write_bytes(whole[: whole.index(b"\n") + 1])
+    with pytest.raises(DamagedFile, match="line 1 to 3 is not as it was written, or gone"):
+        run.records()
+    assert run.truncate_metrics(2) == 0 and run.records() == RECORDS[:1]
+    run.log({"step": 2})
+    assert run.records() == [RECORDS[0], {"step": 2}]
+    parts_file(path).unlink()  # as an older version left it
+    path.write_bytes(whole)
+    assert Run.open(run.path).records() == RECORDS
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path):

@@ -10,8 +10,9 @@ __all__ = ['LIST', 'SUM', 'SEAL', 'DamagedFile', 'checksum', 'read_checksums', '
 # %% ../../nbs/core/checksums.ipynb #1a9dbec9
 import hashlib
 import json
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,20 +129,21 @@ def _sum_file(path: Path) -> Path:
 
 def write_sealed(
     path: str | Path,  # the file to write or replace
-    content: bytes,  # what it holds
+    content: Callable[[Any], Any] | bytes,  # as for `write_bytes_atomic`
 ) -> Path:  # the path
     "Write a file all or nothing, and its checksum beside it."
     path = Path(path)
 
     def fill(file: Any) -> None:
-        file.write(content)
+        file.write(content) if isinstance(content, bytes) else content(file)
         _sum_file(path).unlink(missing_ok=True)  # a kill leaves no checksum of another file
 
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold(path.parent, f".{path.name}.writer", wait=True, passing=True):
             write_bytes_atomic(path, fill)
-            write_bytes_atomic(_sum_file(path), f"{checksum(content)}  {path.name}\n".encode())
+            digest = checksum(content if isinstance(content, bytes) else path)
+            write_bytes_atomic(_sum_file(path), f"{digest}  {path.name}\n".encode())
     return path
 
 
@@ -169,7 +171,8 @@ def check_sealed(
 def _expected_sum(path: Path) -> str | None:
     try:
         with open_own(path.parent, path.name + SUM, encoding="utf-8", errors="replace") as file:
-            return file.read(80).partition("  ")[0]
+            noted = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", file.readline(1000).strip())
+            return noted[1] if noted and Path(noted[2]).name == path.name else None  # else it is of another program
     except (FileNotFoundError, NotADirectoryError):
         return None
 

@@ -323,6 +323,7 @@ def clear_leftovers(
 def write_bytes_atomic(
     path: str | Path,  # the file to write or replace
     content: Callable[[Any], Any] | bytes,  # the content itself, or a function that is called with the open binary file
+    durable: bool = True,  # wait until it is on the disk; False: a power cut may take it away, a kill may not
 ) -> Path:  # the path
     "Write a file all or nothing: `write_bytes_atomic(path, lambda file: torch.save(state, file))`."
     path = Path(path)
@@ -340,9 +341,11 @@ def write_bytes_atomic(
                 else:
                     content(file)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
-            _sync_folder(path.parent)
+            if durable:
+                _sync_folder(path.parent)
     finally:
         with suppress(OSError):  # of a read-only file system, whose error has been said
             temporary.unlink(missing_ok=True)

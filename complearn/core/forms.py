@@ -18,8 +18,8 @@ BARE = {"safetensors": ".safetensors", "pt": ".pt"}  # forms of a file of weight
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _TOKENIZER_FILES += ("vocab.json", "merges.txt", "vocab.txt", "spiece.model")
 FOLDERS = {  # forms of a folder -> the files that it may hold, its mark first
-    "open_clip": ("open_clip_config.json", "open_clip_model.safetensors", *_TOKENIZER_FILES),
-    "transformers": ("config.json", "model.safetensors", "preprocessor_config.json", *_TOKENIZER_FILES),
+    "open_clip": ("open_clip_config.json", "open_clip_model.safetensors", *_TOKENIZER_FILES, LIST),
+    "transformers": ("config.json", "model.safetensors", "preprocessor_config.json", *_TOKENIZER_FILES, LIST),
     "complearn": (LIST, "config.json", "model.safetensors", "tokenizer.json", "model_card.md"),
 }
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST_LINES', 'read_lines', 'whole_lines', 'cut_torn_line', 'parts_file', 'note_parts', 'changed_lines',
-           'check_journal', 'append_record', 'write_whole', 'write_journal']
+           'check_journal', 'append_record', 'write_whole', 'write_journal', 'Log']
 
 # %% ../../nbs/core/journals.ipynb #jn03
 import hashlib
@@ -20,7 +20,7 @@ from typing import Any
 
 from .checksums import DamagedFile
 from .config import read_record
-from .files import plain, read_json, write_bytes_atomic, write_errors, write_json
+from .files import BadData, plain, read_json, write_bytes_atomic, write_errors, write_json
 from .locks import hold
 from .own_files import open_own, own_path
 
@@ -40,7 +40,7 @@ def read_lines(
         try:
             records.append(json.loads(line))
         except ValueError as error:
-            raise ValueError(
+            raise BadData(
                 f"{path} line {number} is not a JSON object: {line[:60]!r}; delete that line to read the rest"
             ) from error
     return records, data.rfind(b"\n") + 1
@@ -77,6 +77,9 @@ class _Part:
     digest: str
 
 
+_LINE = b'{"size":'  # how each line begins in a file that grows with its journal
+
+
 def parts_file(
     path: str | Path,  # of a journal
 ) -> Path:
@@ -88,17 +91,24 @@ def _known_parts(path: Path) -> list[_Part]:
     "The digests that are kept of a journal; none of one that an older version or another program wrote."
     beside = own_path(path.parent, parts_file(path).name)
     try:
+        content = beside.read_bytes()
+        if content.startswith(_LINE):  # a line each; the last one may be torn
+            entries = [json.loads(line) for line in content.split(b"\n")[:-1]]
+            return [_Part(1, entry["size"], entry["digest"]) for entry in entries]
         return [read_record(_Part, values, beside.name) for values in read_json(beside)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise DamagedFile(
             f"{beside} is damaged; look whether {path.name} is right, and delete {beside.name}"
         ) from error
 
 
+_DIGEST_SIZE = 16  # bytes
+
+
 def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return hashlib.blake2b(content, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def note_parts(
@@ -177,9 +187,10 @@ def _range(first: int, count: int) -> str:
 def check_journal(
     path: str | Path,  # of a journal, which may be missing
     remedy: str = "bring it back from a copy",  # what to do, for the message
+    also_gone: bool = True,  # raise it, too, if lines at its end are there no longer
 ) -> None:
     "Raise `DamagedFile` that names the lines of a journal which are not as they were written."
-    if changed := changed_lines(path):
+    if changed := changed_lines(path, also_gone):
         places = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
         beside = parts_file(path).name
         raise DamagedFile(
@@ -188,30 +199,67 @@ def check_journal(
         )
 
 # %% ../../nbs/core/journals.ipynb #jn10
+def _noted_line(line: bytes, known: bool, state: os.stat_result) -> bytes:
+    "A line of the digests: of a line of a journal, and how the journal was after it."
+    note = {"size": len(line), "digest": _digest(line) if known else "", "end": state.st_size}
+    return (json.dumps({**note, "changed": state.st_ctime_ns}) + "\n").encode()
+
+
+def _is_untouched(path: Path) -> bool:
+    "Whether nobody has written to a journal or to its digests since its last line was appended here."
+    try:
+        with open_own(path.parent, parts_file(path).name, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 500))
+            last = json.loads(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
+        state = own_path(path.parent, path.name).stat()
+        return (last["end"], last["changed"]) == (state.st_size, state.st_ctime_ns)
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
 def append_record(
     path: str | Path,  # of a journal; it and its folder are made where they are not there
     record: Mapping[str, Any],
     checked: bool = True,  # raise `DamagedFile` rather than add to one that was changed
 ) -> None:
-    "Append one record, when nobody else writes; if that fails (no space left), the file stays as it was."
+    """Append one record, when nobody else writes; if that fails (no space left), the file stays as it was.
+
+    The whole file is looked through only where somebody else has written to it since."""
     path = Path(path)
     line = (json.dumps(plain(dict(record), where="record"), ensure_ascii=False, allow_nan=False) + "\n").encode()
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold(path.parent, f".{path.name}.lock", wait=True, passing=True):
-            changed = set(changed_lines(path))
-            if checked:
-                check_journal(path)
-            cut_torn_line(path)
+            if not _is_untouched(path):
+                _note_lines(path, checked)
             with open_own(path.parent, path.name, "ab", buffering=0) as file:
+                size = file.seek(0, 2)
                 write_whole(file, line)
                 os.fsync(file.fileno())  # no digest is of a line that a power cut may take away
-            # what was changed stays marked, and what came now is right
-            parts = [
-                _Part(1, len(each), "" if str(number) in changed and each != line else _digest(each))
-                for number, each in enumerate(whole_lines(path), 1)
-            ]
-            write_json(parts_file(path), [vars(part) for part in parts])
+                try:
+                    with open_own(path.parent, parts_file(path).name, "ab", buffering=0) as beside:
+                        write_whole(beside, _noted_line(line, True, os.fstat(file.fileno())))
+                        os.fsync(beside.fileno())
+                except OSError:
+                    file.truncate(size)
+                    raise
+
+
+def _note_lines(
+    path: Path,  # of a journal that this process holds
+    checked: bool,
+) -> None:
+    "Keep a digest of each line of a journal; what was changed stays marked."
+    changed = set(changed_lines(path))
+    if checked:
+        check_journal(path)
+    cut_torn_line(path)
+    if not path.exists():
+        own_path(path.parent, parts_file(path).name).unlink(missing_ok=True)
+        return
+    state = path.stat()
+    notes = [_noted_line(line, str(number) not in changed, state) for number, line in enumerate(whole_lines(path), 1)]
+    write_bytes_atomic(own_path(path.parent, parts_file(path).name), b"".join(notes))
 
 
 def write_whole(
@@ -245,3 +293,65 @@ def write_journal(
             write_bytes_atomic(path, fill)
             note_parts(path)
     return path
+
+# %% ../../nbs/core/journals.ipynb #jn14
+class Log:
+    """A journal to which one process adds many lines. Each time, only the digest of its last lines is written again; a
+    power cut may take away the last lines."""
+
+    def __init__(
+        self,
+        path: str | Path,  # which may be missing; a torn last line is cut off
+        remedy: str = "bring it back from a copy",  # what to do where it was changed, for the message
+    ):
+        self.path = Path(path)
+        self.remedy = remedy
+        self._read()
+
+    def _read(self) -> None:
+        check_journal(self.path, self.remedy)
+        cut_torn_line(self.path)
+        self._parts: list[_Part] = []  # the whole ones
+        self._begin_part()
+        for line in whole_lines(self.path):
+            self._add(line)
+
+    def _begin_part(self) -> None:
+        self._lines = self._size = 0
+        self._hash = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+
+    @property
+    def _all_parts(self) -> list[_Part]:
+        return [*self._parts, *([_Part(self._lines, self._size, self._hash.hexdigest())] if self._lines else [])]
+
+    @property
+    def size(self) -> int:  # bytes
+        "How long it was after the last line."
+        return sum(part.size for part in self._all_parts)
+
+    def _add(self, line: bytes) -> None:
+        self._lines += 1
+        self._size += len(line)
+        self._hash.update(line)
+        if self._lines == MOST_LINES:
+            self._parts = self._all_parts
+            self._begin_part()
+
+    def append(
+        self,
+        line: bytes,  # with its end
+    ) -> None:
+        "Add a line; if that fails (no space left), the file stays as it was."
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < self.size:
+            raise DamagedFile(
+                f"{self.path} was deleted or cut while it was written to: {self.size} bytes then, {size} now"
+            )
+        if size > self.size:  # another process has added lines
+            self._read()
+        with open_own(self.path.parent, self.path.name, "ab", buffering=0) as file:
+            write_whole(file, line)
+        self._add(line)
+        parts = json.dumps([vars(part) for part in self._all_parts]) + "\n"
+        beside = own_path(self.path.parent, parts_file(self.path).name)
+        write_bytes_atomic(beside, parts.encode(), durable=False)

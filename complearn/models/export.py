@@ -19,9 +19,10 @@ from einops import rearrange
 from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
+from ..core.checksums import write_checksums, write_sealed
 from ..core.config import RequestError
 from ..core.extras import need
-from ..core.files import atomic_folder, write_bytes_atomic
+from ..core.files import atomic_folder
 from ..core.forms import BARE, check_place, read_form
 from ..data.images import Transform
 from ..data.word_tokenizer import WORD_PATTERN, WordTokenizer
@@ -483,8 +484,8 @@ def export_model(
     if form in BARE:
         weights = _bare_weights(model)
         if form == "pt":
-            return write_bytes_atomic(path, lambda file: torch.save(weights, file))
-        return write_bytes_atomic(path, save(weights, {"format": "pt"}))
+            return write_sealed(path, lambda file: torch.save(weights, file))
+        return write_sealed(path, save(weights, {"format": "pt"}))
     if form == "complearn":
         if isinstance(model, OpenClipScorer):
             raise NoForm("a pretrained CLIP that was not trained here is no model of complearn; choose open_clip")
@@ -492,4 +493,5 @@ def export_model(
     clip = _as_clip(model)
     with atomic_folder(path) as temporary:
         (_write_open_clip if form == "open_clip" else _write_clip_model)(clip, temporary)
+        write_checksums(temporary)
     return path

@@ -22,7 +22,7 @@ import pandas as pd
 from ...core.files import BadData, find_captions, parse_json, read_json
 from ...core.own_files import open_own, own_path
 from ...core.results import SCHEMA, rows_table
-from ...core.runs import Run, folder_name, training_process
+from ...core.runs import Run, check_log, folder_name, training_process
 from ...language.edits.base import operator_title
 
 # %% ../../../nbs/analysis/runs/inventory.ipynb #ebced590
@@ -181,10 +181,11 @@ def _log_end(
         with open_own(run.path, "metrics.jsonl", "rb") as file:
             data = file.read()
     except (FileNotFoundError, NotADirectoryError):
-        return {}, []
+        data = b""
     data = data[: data.rfind(b"\n") + 1]
     if not _are_objects(data):
         run.records()  # raises the error that names the line
+    check_log(run.path)
     try:
         step, _ = _line_with(data, _STEP, len(data))
         answers, begins = _line_with(data, _ANSWERS, len(data))

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from .inventory import score_name
 from ...core.files import BadData
 from ...core.own_files import open_own
+from ...core.runs import check_log
 
 # %% ../../../nbs/analysis/runs/logs.ipynb #a189f4af
 _MOST_LINES = 2_000  # steps that are read of what is there at once
@@ -58,6 +59,8 @@ class RunLog:
                 about = os.fstat(file.fileno())
                 if (about.st_dev, about.st_ino) != self._file or about.st_size < self._offset:
                     self._begin((about.st_dev, about.st_ino))
+                if not self._offset:
+                    check_log(self.folder)
                 file.seek(self._offset)
                 data = file.read()
         except (FileNotFoundError, NotADirectoryError):

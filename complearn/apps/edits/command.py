@@ -37,7 +37,7 @@ from pydantic import Field
 from .exports import write_negatives
 from ...core.checksums import checksum
 from ...core.config import RequestError, check_choice, note_typed, parse_yaml, strict
-from ...core.files import parsing, plain, read_json, write_bytes_atomic, write_errors, write_json
+from ...core.files import parsing, plain, read_json, write_errors, write_json
 from complearn.core.journals import (
     MOST_LINES,
     changed_lines,
@@ -1088,7 +1088,7 @@ def _filter_plausible(
         chosen = [record.edits[i] for i in sorted(plausible.get(k, ()))]
         lines.append(plain(replace(record, edits=chosen, negatives=[values["caption"] for values in chosen])))
     target = Path(path).with_suffix(".plausible.jsonl")
-    write_bytes_atomic(target, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode())
+    write_journal(target, (f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in lines))
     n = sum(map(len, groups.values()))
     left = sum(map(len, plausible.values()))
     remark = f"{left} of {n} negatives are plausible, by 3-grams of {len(captions)} captions: {target}"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ...core.checksums import SUM, write_sealed
 from ...core.config import RequestError
-from ...core.files import write_bytes_atomic
 from ...data.images import open_header
 from ...data.readers.edits import EditedCaption, each_edited
 
@@ -37,7 +37,7 @@ def _write_table(records: Iterable[EditedCaption], path: Path, filepath: Callabl
         text.flush()
         text.detach()
 
-    return [write_bytes_atomic(path, write)]
+    return [write_sealed(path, write)]
 
 
 def _encoded(record: EditedCaption, picture: Any) -> tuple[str, bytes]:  # the ending of its form, and itself
@@ -80,11 +80,12 @@ def _write_shards(records: Iterator[EditedCaption], path: Path, picture: Callabl
 
     while first := list(itertools.islice(records, 1)):
         shard = path.with_name(f"{path.stem}-{len(written):05d}.tar")
-        written.append(write_bytes_atomic(shard, lambda file, first=first: write(file, first)))
+        written.append(write_sealed(shard, lambda file, first=first: write(file, first)))
     for other in path.parent.glob("*.tar"):  # of an earlier command that wrote more
         number = re.fullmatch(rf"{re.escape(path.stem)}-(\d{{5}})\.tar", other.name)
         if number and int(number[1]) >= len(written):
             other.unlink()
+            other.with_name(other.name + SUM).unlink(missing_ok=True)
     return written
 
 

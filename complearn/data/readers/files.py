@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple
 from PIL import Image
 from pydantic import BeforeValidator, Field
 
+from ...core.checksums import check_sealed
 from ...core.config import Identifier, RequestError, Text
 from ...core.files import BadData, parse_json, parsing, read_text, reading
 from ...core.journals import check_journal
@@ -298,6 +299,7 @@ def open_table(
     path = Path(path)
     if checked:
         check_journal(path)
+        check_sealed(path)
     ending = path.suffix.lower()
     separator = _check_separator(separator)
     if ending not in (*_ENDINGS, *_LINES):

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...core.checksums import check_sealed
 from ...core.config import read_record
 from ...core.files import BadData, parse_json, parsing, refuse_devices
 from ...core.own_files import Inside
@@ -188,6 +189,7 @@ def _index_shard(
             f"{path.name}: a compressed shard cannot be read by place; gunzip it (its images are compressed already)"
         )
     refuse_devices(path)
+    check_sealed(path)
     with suppress(_Unusual):
         return _index_plain(path, keep)
     size = path.stat().st_size

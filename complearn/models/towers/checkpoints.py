@@ -23,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ...core.bounds import check_stored
+from ...core.checksums import check_sealed
 from ...core.extras import need
 from ...core.files import BadData, parsing, read_json
 from .libraries import image_transform, open_folder
@@ -94,6 +95,7 @@ def read_weights(
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give the file that holds the weights")
+    check_sealed(path)
     try:
         with parsing(path, "the file is damaged or holds no weights; copy it again from where it came"):
             if path.suffix == ".safetensors":

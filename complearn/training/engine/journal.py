@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.files import write_json
+from ...core.journals import changed_lines, parts_file
 from ...core.own_files import own_folder
 from ...core.progress import Progress
 from ...core.runs import Run
@@ -140,8 +141,12 @@ class Journal:
         step: int,  # the last step whose records stay
     ) -> None:
         "Drop the records of later steps, which a resumed run writes again."
-        if self.processes.main and (self.run.path / "metrics.jsonl").exists():
+        path = self.run.path / "metrics.jsonl"
+        if self.processes.main and (path.exists() or parts_file(path).exists()):
+            gone = changed_lines(path)
             self.run.truncate_metrics(step)
+            if gone and step > 0:
+                self.warn(f"{path} has lost the records up to step {step}, from line {gone[0].split()[0]} on")
         self.processes.wait("the shortening of metrics.jsonl")
 
     def add_to_budget(

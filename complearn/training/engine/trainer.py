@@ -229,7 +229,7 @@ class Trainer:
         self.resume(checkpoint)
         for file in missing:
             self.journal.warn(f"{file} is missing: the run goes on from {checkpoint.name}, the checkpoint before")
-        if self.state.step and not self.run.records():
+        if self.state.step and not self.run.records():  # which an older version wrote, without digests
             self.journal.warn(f"{self.run.path / 'metrics.jsonl'} has lost the records up to step {self.state.step}")
 
     def resume(
