@@ -174,6 +174,16 @@ EXPECTED = {
     ("swap_obj", "A brown dog chases a black dog."): {"A black dog chases a brown dog."},
     ("swap_obj", "There is a dog near two cats."): set(),  # there are
     ("swap_obj", "two men walking his dog"): set(),  # whose?
+    ("swap_obj", "A motorcycle has a sidecar with a dog wearing goggles in it ."): {  # "it" stays behind its word
+        "A sidecar has a motorcycle with a dog wearing goggles in it .",
+        "A dog has a sidecar with a motorcycle wearing goggles in it .",
+        "A motorcycle has a dog with a sidecar wearing goggles in it .",
+    },
+    # walk is no noun
+    (
+        "swap_obj",
+        "A man with a white t-shirt and a woman with a sleeveless dress walk down a dirt road together holding hands .",
+    ): set(),
     ("swap_att", "A red bus and a blue car."): {"A blue bus and a red car."},
     ("swap_att", "a dirty toilet in a small room"): set(),  # both may be true of one picture
     ("swap_att", "an old man beside a young woman"): {"a young man beside an old woman"},

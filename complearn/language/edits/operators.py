@@ -160,6 +160,9 @@ def swap_objects(caption: EditableCaption) -> Iterator[Proposal]:
     barred = [caption.relations.genders[text] for text in caption.texts if text in caption.relations.genders]
     colours = caption.relations.colours  # of a girl in red
     objects = [each for each in caption.objects if each.head not in counted and each.name not in colours]
+    # a man with a dress walk: where the parser takes a verb for a thing, the rest of its reading is wrong, too
+    if any(word.tag in ("VB", "VBP", "VBZ") and word.relation in ("pobj", "compound") for word in caption.words):
+        return
     for left, right in itertools.combinations(objects, 2):
         if any((left.name in nouns) != (right.name in nouns) for nouns in barred):  # a man with his arms round a woman
             continue
@@ -266,7 +269,8 @@ def _phrase_exchanges(
     found = {}
     for whole in (False, True):
         words = _phrase(caption, left, right, whole), _phrase(caption, right, left, whole)
-        if all(words) and words[0].stop <= words[1].start:
+        points = any(caption.texts[i] in PRONOUNS for each in words for i in each)  # a sidecar with a dog in it
+        if all(words) and words[0].stop <= words[1].start and not points:
             found.setdefault(words, whole)
     alike = nouns and left.plural == right.plural and said_of(caption, left) == said_of(caption, right)
     for words, is_whole in found.items():
