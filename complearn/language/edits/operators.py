@@ -150,6 +150,15 @@ def _nouns_fit(caption: EditableCaption, left: CaptionObject, right: CaptionObje
     return _objects_may_change_places(caption, left, right)
 
 
+def _is_misread(caption: EditableCaption, each: CaptionObject) -> bool:
+    "Whether the parser joins a noun to a verb by and, or gives its article to another noun."
+    word = caption.words[each.head]
+    if word.relation == "conj" and caption.words[word.head].tag.startswith("V"):  # dogs are playing or fighting
+        return True
+    before = caption.words[min(each.words) - 1] if min(each.words) else None
+    return before is not None and before.tag == "DT" and before.relation == "det" and before.head not in each.words
+
+
 @CAPTION_EDITS.register("swap_obj")
 def swap_objects(caption: EditableCaption) -> Iterator[Proposal]:
     "Exchange the nouns of two objects, or the objects with all that is said of them."
@@ -161,7 +170,8 @@ def swap_objects(caption: EditableCaption) -> Iterator[Proposal]:
     colours = caption.relations.colours  # of a girl in red
     objects = [each for each in caption.objects if each.head not in counted and each.name not in colours]
     # a man with a dress walk: where the parser takes a verb for a thing, the rest of its reading is wrong, too
-    if any(word.tag in ("VB", "VBP", "VBZ") and word.relation in ("pobj", "compound") for word in caption.words):
+    verbs = (word.tag in ("VB", "VBP", "VBZ") and word.relation in ("pobj", "compound") for word in caption.words)
+    if any(verbs) or any(_is_misread(caption, each) for each in objects):
         return
     for left, right in itertools.combinations(objects, 2):
         if any((left.name in nouns) != (right.name in nouns) for nouns in barred):  # a man with his arms round a woman
