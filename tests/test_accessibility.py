@@ -1,12 +1,18 @@
 """Whole pages before axe-core: reports, the documentation, a saved app. The apps' own tests ask about the apps."""
 
 import importlib.util
+import json
 
+import nbformat
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from browser import accessibility_findings, findings_in_looks, open_chromium
 from conftest import ROOT
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from complearn.analysis.runs.notebook_page import write_notebook_page
 from complearn.analysis.runs.result_page import write_result_page
 from complearn.apps.pages import join_script, join_style, make_page
 from complearn.core.figures import save_figure
@@ -71,6 +77,60 @@ def test_the_report_of_a_result(browser, tmp_path):
     ]
     Result({"preset": "demo"}, rows).write(tmp_path)
     assert not findings(browser, write_result_page(tmp_path, "Mine"), "figure")
+
+
+@pytest.fixture(scope="module")
+def notebook_page(tmp_path_factory):
+    """A notebook that ran, as a page: prose, curves, bars, pictures, a table, and what was printed."""
+    bars = go.Figure([go.Bar(x=["a", "b"], y=[k, 2], name=f"model {k}") for k in (1, 3)])
+    curves = go.Figure([go.Scatter(x=[1, 2], y=[3, 4], name=f"model {k}") for k in (1, 2)])
+    pictures = go.Figure(go.Image(z=np.full((8, 8, 3), 90, np.uint8))).add_annotation(text="code 3 · red", x=4, y=9)
+    pictures.update_layout(width=900, height=400)
+    figures = [each.update_layout(title="What was found", showlegend=True) for each in (bars, curves, pictures)]
+    shown = [
+        new_output("display_data", {"application/vnd.plotly.v1+json": json.loads(each.to_json())}) for each in figures
+    ]
+    table = pd.DataFrame({f"column_{k}": [k / 7] for k in range(20)})
+    shown += [new_output("display_data", {"text/html": table.to_html()}), new_output("stream", text="a line " * 60)]
+    cells = [
+        new_markdown_cell("# Mine\n\nSomething [was found](https://example.org)."),
+        new_markdown_cell("## Figures"),
+        new_code_cell("draw()", outputs=shown),
+        new_markdown_cell("## A table"),
+        new_code_cell("table", outputs=shown[3:4]),
+    ]
+    path = tmp_path_factory.mktemp("notebook") / "report.ipynb"
+    path.write_text(nbformat.writes(new_notebook(cells=cells)))
+    return write_notebook_page(path)
+
+
+@pytest.mark.browser
+@pytest.mark.axe
+def test_the_page_of_a_notebook(browser, notebook_page):
+    assert not findings(browser, notebook_page, ".scaled .main-svg")
+
+
+@pytest.mark.browser
+def test_text_in_pictures_stays_readable_in_a_narrow_window(browser, notebook_page):
+    sizes = {}
+    for width in (420, 1600):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(notebook_page.as_uri())
+        page.wait_for_selector(".scaled .main-svg")
+        page.wait_for_function("document.querySelector('.scaled').style.zoom")
+        sizes[width] = page.evaluate(SMALLEST_TEXT)
+        frame = page.locator("figure:has(.scaled)")
+        scrolls = frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+        assert scrolls == (width == 420) and frame.evaluate("frame => frame.tabIndex") == (0 if scrolls else -1)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+            "the page does not scroll sideways"
+        )
+        page.close()
+    assert round(min(sizes.values()), 2) >= 10
+
+
+SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".scaled text")].map((text) =>
+  parseFloat(getComputedStyle(text).fontSize) * Number(text.closest(".scaled").style.zoom)))"""
 
 
 COLOURS = """() => {

@@ -24,6 +24,7 @@ import complearn
 from complearn.analysis.pictures.galleries import own_wins
 from complearn.analysis.runs.averages import with_averages
 from complearn.analysis.runs.inventory import (
+    _READERS,
     Inventory,
     _source_name,
     entries_table,
@@ -227,6 +228,24 @@ def test_a_second_look_reads_only_what_has_changed(folder, monkeypatch):
     read.clear()
     changed = {entry.name: entry for entry in inventory.look()}["stopped-s0"]
     assert changed.step == 31 and {os.path.basename(path) for path in read} == {"stopped-s0", "broken-s0"}
+
+
+def test_runs_that_were_read_ahead_are_read_again_where_they_have_changed(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        Run.create(tmp_path / f"{name}-s0", {"method": {"name": name, "args": {}}, "seed": 0})
+    runs.look_ahead(runs=str(tmp_path))
+    read = []
+    known = dict(_READERS)
+    reader, files = known["run"]
+    monkeypatch.setitem(_READERS, "run", (lambda entry: read.append(entry.name) or reader(entry), files))
+    Run(tmp_path / "b-s0").finish({"step": 3})
+    Run.create(tmp_path / "c-s0", {"method": {"name": "c", "args": {}}, "seed": 0})
+    controller = RunsController(str(tmp_path))
+    controller.handle({"action": "connect"})
+    assert read == ["b-s0", "c-s0"] and {entry.name: entry.state for entry in controller.entries}["b-s0"] == "done"
+    read.clear()
+    RunsController(str(tmp_path)).handle({"action": "connect"})
+    assert read == ["a-s0", "b-s0", "c-s0"], "one page takes what was read ahead"
 
 
 def test_two_hundred_runs_open_at_once(tmp_path):

@@ -8,11 +8,12 @@ __all__ = ['wait_for_page', 'open_page']
 # %% ../../nbs/apps/catalogue.ipynb #ap0c0003
 import json
 import os
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from .pages import APPS, PAGE
-from ..core.config import note_typed
+from ..core.config import RequestError, note_typed
 from ..core.plugins import import_declared
 
 # %% ../../nbs/apps/catalogue.ipynb #ap0c0005
@@ -26,10 +27,14 @@ def _import_app() -> dict:  # the page
 
 
 def wait_for_page() -> None:
-    """Import the app of a served page; then wait until somebody asks for the page, where the kernel was started ahead
-    of that."""
-    _import_app()
+    """Import the app of a served page; where the kernel was started before somebody asks for the page, call the app's
+    `look_ahead`, and wait."""
+    page = _import_app()
     if "VOILA_PREHEAT" in os.environ:
+        look_ahead = getattr(APPS[page["app"]], "look_ahead", None)
+        if look_ahead is not None:
+            with suppress(OSError, RequestError):  # the page says what is wrong
+                look_ahead(**page["arguments"])
         import_module("voila.utils").wait_for_request()
 
 

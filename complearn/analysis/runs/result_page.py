@@ -95,10 +95,12 @@ def _legend_html(figure: go.Figure) -> str:
         if colour == "rgba(0,0,0,1)":
             colour = "var(--ink)"  # black, which a dark page shows in white
         mark = f"<i style='background:{colour}'></i>"
-        if shape := _FACES.get(trace.marker.symbol):
+        has_symbol = "marker" in trace and "symbol" in trace.marker  # a bar has none
+        symbol = trace.marker.symbol if has_symbol else None
+        if shape := _FACES.get(symbol):
             mark = f"<b aria-hidden='true' style='color:{colour}'>{shape}</b>"
         if is_blind:
-            mark = f"<b aria-hidden='true'>{_SIGNS.get(trace.marker.symbol, '|')}</b>"
+            mark = f"<b aria-hidden='true'>{_SIGNS.get(symbol, '|')}</b>"
         words = f"type='button' aria-pressed='true' data-traces='{' '.join(map(str, numbers))}'"
         buttons.append(f"<button {words}>{mark}{escape(unescape(trace.name.replace('<br>', ' ')))}</button>")
     return f"<div class='legend' role='group' aria-label='show or hide'>{''.join(buttons)}</div>"

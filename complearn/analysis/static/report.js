@@ -40,12 +40,20 @@ for (const part of document.querySelectorAll("details"))
   part.addEventListener("toggle", () => {
     for (const figure of part.querySelectorAll(".plotly-graph-div")) Plotly.Plots.resize(figure);
   });
-// A figure of pictures keeps its shape: the whole of it is made smaller.
+// A figure of pictures keeps its shape: the whole of it is made smaller, as long as its smallest text can be read.
+const LEAST_TEXT = 10; // pixels
 function fit() {
   for (const box of document.querySelectorAll(".scaled")) {
-    const room = box.parentElement.clientWidth;
-    if (room) box.style.zoom = Math.min(1, room / Number(box.dataset.width));
+    const frame = box.parentElement;
+    if (!frame.clientWidth) continue;
+    const sizes = [...box.querySelectorAll("text")].map(text => parseFloat(getComputedStyle(text).fontSize));
+    const least = Math.min(1, LEAST_TEXT / Math.min(...sizes, 12));
+    box.style.zoom = Math.min(1, Math.max(least, frame.clientWidth / Number(box.dataset.width)));
   }
+  // what is still too wide scrolls, with the keyboard too
+  for (const box of document.querySelectorAll("figure, table, pre"))
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
 }
 window.addEventListener("resize", fit);
 window.addEventListener("load", fit);

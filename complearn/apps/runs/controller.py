@@ -68,6 +68,18 @@ def _last_line(
     return lines[-1][:300] if lines else "it printed nothing"
 
 
+_looked_at: dict[str, Inventory] = {}  # before a page asks for it; a look at it again reads what has changed since
+
+
+def _look_ahead(
+    runs: str | Path = "results",  # as of `runs`
+) -> None:
+    "Read the runs that a page will show."
+    inventory = Inventory(runs)
+    inventory.look()
+    _looked_at[str(runs)] = inventory
+
+
 class RunsController(Controller):
     "The page's state and actions."
 
@@ -79,7 +91,7 @@ class RunsController(Controller):
         folder: str | Path,  # that is shown
     ):
         super().__init__()
-        self.inventory = Inventory(folder)
+        self.inventory = _looked_at.pop(str(folder), None) or Inventory(folder)
         self.memory = Memory(self.inventory.folder)
         self.entries: list[Entry] = []
         self.logs: dict[str, RunLog] = {}
@@ -516,3 +528,6 @@ def runs(
 ) -> RunsPage:
     "Show every run, study, model, edits file, concept graph and gallery below a folder, with live curves."
     return RunsPage(RunsController(runs)).opened_by(Opening("complearn.runs", {"runs": runs}), view)
+
+
+runs.look_ahead = _look_ahead

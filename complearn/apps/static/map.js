@@ -9,6 +9,8 @@ const TIPS = {
   umap: "near points stay near; takes a while the first time",
 };
 
+const frame = () => new Promise(requestAnimationFrame);
+
 // "rgb(17, 17, 17)" as "#111111".
 const hex = colour =>
   `#${(colour.match(/\d+/g) ?? [255, 255, 255])
@@ -25,10 +27,84 @@ const hasWebGL = () => {
   }
 };
 
+// A lasso that is drawn over the maps. The library draws all points at each move of the mouse and again at the end, which
+// takes most of a second for a million points without a GPU. Here the maps keep their picture from the first move until
+// the selected points are on the screen; then the library draws once.
+class Lasso {
+  constructor() {
+    this.waiting = new Map(); // canvas of a held map -> how to draw it
+    this.watched = new Set(); // canvases
+    this.line = null;
+  }
+  // Watch the map that the library draws into a host; it is made some frames after its element.
+  async watch(host, isShown) {
+    const withApi = () => [...host.querySelectorAll("div")].find(node => node.api);
+    while (isShown() && !withApi()) await frame();
+    if (!isShown()) return;
+    const plot = withApi().api;
+    const canvas = plot.get("canvas");
+    const { renderer } = window.jupyterScatter;
+    if (this.renderer !== renderer) this.holdDrawings(renderer);
+    this.watched.add(canvas);
+    canvas.addEventListener("mousedown", event => {
+      if (event.button === 0 && plot.get("mouseMode") === "lasso") this.follow(event, host, canvas);
+    });
+  }
+  forget() {
+    this.release();
+    this.watched.clear();
+  }
+  holdDrawings(renderer) {
+    this.renderer = renderer;
+    const draw = renderer.render;
+    renderer.render = (work, canvas) => (this.waiting.has(canvas) ? this.waiting.set(canvas, work) : draw(work, canvas));
+  }
+  follow(begin, host, canvas) {
+    const box = canvas.getBoundingClientRect();
+    const points = [];
+    const note = event => points.push(`${event.clientX - box.left},${event.clientY - box.top}`);
+    const move = event => {
+      if (!this.line) this.hold(host);
+      note(event);
+      this.line.firstChild.setAttribute("points", points.join(" "));
+    };
+    const end = () => {
+      removeEventListener("mousemove", move);
+      if (this.line) this.timer = setTimeout(() => this.release(), 1000); // the same points as before: no answer comes
+    };
+    note(begin);
+    addEventListener("mousemove", move);
+    addEventListener("mouseup", end, { once: true });
+  }
+  hold(host) {
+    clearTimeout(this.timer);
+    for (const canvas of this.watched) this.waiting.set(canvas, null);
+    this.line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    this.line.setAttribute("class", "cl-lasso");
+    this.line.append(document.createElementNS("http://www.w3.org/2000/svg", "polygon"));
+    host.querySelector("canvas").parentNode.append(this.line);
+  }
+  // What was put on the page is drawn in the next frame, is on the screen by the third, and the maps follow after it.
+  async releaseShown() {
+    if (!this.line) return;
+    for (let k = 0; k < 3; k++) await frame();
+    setTimeout(() => this.release());
+  }
+  release() {
+    clearTimeout(this.timer);
+    this.line?.remove();
+    this.line = null;
+    const waiting = [...this.waiting];
+    this.waiting.clear();
+    for (const [canvas, work] of waiting) if (work && canvas.isConnected) this.renderer.render(work, canvas);
+  }
+}
+
 class LinkedMaps {
   constructor(model, node) {
     Object.assign(this, { model, views: [], titles: [], shown: "", round: 0, form: "pictures", legendEntries: [] });
     this.drawsMaps = hasWebGL();
+    this.lasso = new Lasso();
     this.status = statusLine({ role: "alert" });
     this.work = h("progress", { "aria-label": "work goes on", hidden: true });
     this.maps = h("div", { class: "cl-maps" });
@@ -188,6 +264,7 @@ class LinkedMaps {
     const hosts = references.map(() => h("div", { class: "cl-host" }));
     const former = this.views;
     this.views = [];
+    this.lasso.forget();
     fill(
       this.maps,
       hosts.map((host, k) => h("figure", {}, h("figcaption", { class: "cl-name", title: this.titles[k] }, this.titles[k]), host)),
@@ -201,6 +278,7 @@ class LinkedMaps {
       if (round !== this.round) return view.remove(); // other maps are drawn by now
       this.views.push(view);
       hosts[k].append(view.el);
+      this.lasso.watch(hosts[k], () => round === this.round);
     }
   }
   // A map is no higher than it is wide without its buttons: the library fits the points to the height.
@@ -281,6 +359,7 @@ class LinkedMaps {
     if (!total) fill(this.points, empty);
     else if (this.form === "pictures") fill(this.points, lines.map(tile));
     else fill(this.points, h("table", {}, h("thead", {}, head), h("tbody", {}, lines.map(cells))));
+    this.lasso.releaseShown();
   }
   onKey(event) {
     // letters, Enter and arrows are the lists' and the buttons' own
@@ -302,6 +381,8 @@ function render({ model, el }) {
     watcher.disconnect();
     sizer.disconnect();
     clearTimeout(app.timer);
+    app.round += 1;
+    app.lasso.forget();
     for (const view of app.views) view.remove();
     disconnect();
   };
