@@ -245,6 +245,37 @@ def test_leftovers_of_killed_processes_go_and_those_of_living_ones_and_of_others
     assert not (tmp_path / f".c.{dead}.tmp").exists()
 
 
+def test_what_another_machine_left_goes_when_it_is_old(tmp_path, monkeypatch):
+    """Two containers that share a volume may have processes of the same number."""
+    monkeypatch.setattr(files.socket, "gethostname", lambda: "one.example.org")
+    here = files.temporary_path(tmp_path / "a.json", 77)
+    assert here.name == ".a.json.77@one-example-org.tmp"
+    monkeypatch.setattr(files.socket, "gethostname", lambda: "two-" + 90 * "x")
+    there = files.temporary_path(tmp_path / "a.json", 77)
+    assert there != here and len(files.host_name()) == 24
+    assert files.leftover(here.name) == files.Leftover("a.json", 77, "one-example-org", "tmp")
+    folder = tmp_path / ".graph.2147483@one-example-org.old"
+    for place in (folder, tmp_path / ".graph.2147483@one-example-org.tmp"):
+        place.mkdir()
+        (place / "a").write_text("half")
+    here.write_text("half")
+
+    def age(path, seconds):
+        for each in (*path.glob("*"), path):
+            os.utime(each, (time.time() - seconds,) * 2)
+
+    for seconds, stays in ((0, True), (files.OLD - 60, True), (-10 * files.OLD, True), (files.OLD + 60, False)):
+        for path in tmp_path.iterdir():
+            age(path, seconds)
+        if not stays:  # somebody writes into it
+            (tmp_path / ".graph.2147483@one-example-org.tmp" / "b").write_text("now")
+        files.clear_leftovers(tmp_path / "a.json")
+        files.clear_leftovers(tmp_path / "graph")
+        assert here.exists() == folder.exists() == stays, seconds
+    assert (tmp_path / "graph" / "a").read_text() == "half", "the only one gets its name back"
+    assert (tmp_path / ".graph.2147483@one-example-org.tmp" / "b").exists()
+
+
 def test_broken_json_is_named(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1,')
     with pytest.raises(ValueError, match=r"x\.json is not readable as JSON.*line 1"):
