@@ -4,6 +4,8 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -129,6 +131,28 @@ def test_what_a_killed_process_left_half_written_goes(kept):
         make_room(kind)
     left = {path.name for path in cache_dir("outputs", "tower").iterdir()} | set(os.listdir(cache_dir("codes")))
     assert left == {f".a.{os.getpid()}.tmp", ".mine.tmp", ".complearn"}
+
+
+def test_a_clock_that_went_back_stops_no_eviction(kept):
+    """Everything seems to be of tomorrow."""
+    kept(1000)
+    tomorrow = time.time() + 86_400
+    for k in range(30):
+        write_cache(cache_dir("outputs", "tower") / f"{k:02}", bytes(100))
+        os.utime(cache_dir("outputs", "tower") / f"{k:02}", (tomorrow + k, tomorrow + k))
+    assert [entry.path.name for entry in _kept_entries("outputs")] == [f"{k:02}" for k in range(20, 30)]
+
+
+def test_a_temporary_folder_without_room_is_named_with_the_remedy(kept, tmp_path, monkeypatch):
+    def make(place):
+        number = errno.EROFS if place.parent == cache_dir("codes") else errno.ENOSPC
+        raise OSError(number, os.strerror(number), str(place / "vectors"))
+
+    with (
+        pytest.warns(UserWarning, match="nothing is kept in"),
+        pytest.raises(OSError, match=f"no room for temporary files in {tempfile.gettempdir()}.*by TMPDIR"),
+    ):
+        keep_folder(cache_dir("codes") / "a", make)
 
 
 def test_links_lead_nowhere(kept, tmp_path_factory):

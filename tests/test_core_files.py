@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from dataclasses import dataclass
@@ -274,6 +275,21 @@ def test_what_another_machine_left_goes_when_it_is_old(tmp_path, monkeypatch):
         assert here.exists() == folder.exists() == stays, seconds
     assert (tmp_path / "graph" / "a").read_text() == "half", "the only one gets its name back"
     assert (tmp_path / ".graph.2147483@one-example-org.tmp" / "b").exists()
+
+
+def test_a_temporary_folder_that_is_full_or_cannot_be_made_is_said_with_the_remedy(tmp_path, monkeypatch):
+    with files.temporary_folder(tmp_path) as folder:
+        (folder / "a").write_text("a")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match=f"no room for temporary files in {tmp_path}/complearn-.*by TMPDIR"):
+        with files.temporary_folder(tmp_path) as folder:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "page.png"))
+    with pytest.raises(OSError, match="another disk"), files.temporary_space(tmp_path / "temporary"):
+        raise OSError(errno.ENOSPC, "another disk", str(tmp_path / "result.json"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    for make in (lambda: files.temporary_folder().__enter__(), out_folder):
+        with pytest.raises(OSError, match="no temporary folder can be made .*; (make room there|give out_dir)"):
+            make()
 
 
 def test_broken_json_is_named(tmp_path):

@@ -28,6 +28,7 @@ from complearn.core.files import (
     is_abandoned,
     leftover,
     temporary_path,
+    temporary_space,
     write_bytes_atomic,
 )
 
@@ -166,7 +167,7 @@ def make_room(
     for entry in entries:
         if total - deleted <= room:
             break
-        if entry.path != keep and time.time() - entry.used > _RECENT:
+        if entry.path != keep and abs(time.time() - entry.used) > _RECENT:  # the clock may have gone back
             deleted += _delete_entry(entry)
     return deleted
 
@@ -241,9 +242,10 @@ def keep_folder(
         if not any(error.errno in numbers for numbers in REFUSALS):
             raise
         _not_kept(folder.parent, error)
-        temporary = tempfile.mkdtemp(prefix="complearn-")
-        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return make(Path(temporary) / folder.name)
+        with temporary_space():
+            temporary = tempfile.mkdtemp(prefix="complearn-")
+            atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+            return make(Path(temporary) / folder.name)
     _note_written(folder, sum(file.stat().st_size for file in _files_in(folder)))
     return made
 

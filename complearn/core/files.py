@@ -7,7 +7,8 @@ __all__ = ['FILE_KINDS', 'JSON_DECODER', 'REFUSALS', 'OLD', 'CAPTION_TABLES', 'I
            'BadData', 'describe_fault', 'parsing', 'refuse_devices', 'reading', 'read_text', 'parse_json', 'plain',
            'write_errors', 'host_name', 'temporary_path', 'Leftover', 'leftover', 'is_abandoned', 'clear_leftovers',
            'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder', 'remove_folder',
-           'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir']
+           'temporary_folder', 'temporary_space', 'out_folder', 'made_folder', 'find_captions', 'photo_reader',
+           'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
 import ctypes
@@ -517,6 +518,37 @@ def remove_folder(
             shutil.rmtree(temporary)
 
 # %% ../../nbs/core/files.ipynb #c023
+@contextmanager
+def temporary_folder(
+    place: str | Path | None = None,  # where it is made; None: the system's place, which TMPDIR names
+) -> Iterator[Path]:  # deleted at the end
+    "A folder for a while; raise OSError with the remedy where it cannot be made or is full."
+    remedy = "make room there, or name another place by TMPDIR"
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="complearn-", dir=place, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise OSError(error.errno, f"no temporary folder can be made ({describe_fault(error)}); {remedy}") from error
+    with folder as name, temporary_space(name):
+        yield Path(name)
+
+
+@contextmanager
+def temporary_space(
+    place: str | Path = "",  # where temporary files lie; empty: the system's place
+) -> Iterator[None]:
+    "Around code that writes temporary files: no room is an OSError that names the place and the remedy."
+    place = str(place) or tempfile.gettempdir()
+    try:
+        yield
+    except OSError as error:
+        named = error.filename is None or os.path.abspath(error.filename).startswith(os.path.abspath(place))
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS) or not named:
+            raise
+        raise OSError(
+            error.errno, f"no room for temporary files in {place}; make room there, or name another place by TMPDIR"
+        ) from error
+
+
 def out_folder(
     # where results go; empty makes a fresh temporary folder; a number, as papermill reads 2024, is a folder's name
     out_dir: str | Path | int = "",
@@ -525,7 +557,12 @@ def out_folder(
     if isinstance(out_dir, bool) or not isinstance(out_dir, (str, Path, int)):
         raise ValueError(f"out_dir is a folder's name, not {out_dir!r}; papermill keeps any name with: -r out_dir NAME")
     if not str(out_dir).strip():
-        folder = Path(tempfile.mkdtemp(prefix="complearn-"))
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="complearn-"))
+        except OSError as error:
+            raise OSError(
+                error.errno, f"no temporary folder can be made ({describe_fault(error)}); give out_dir"
+            ) from error
         print(f"out_dir is empty: results go to {folder}")
         return folder
     folder = Path(str(out_dir)).expanduser().absolute()
