@@ -13,6 +13,7 @@ import time
 import grounding_ranks
 import pytest
 import training_runs
+from faults import note
 from test_training_processes import free_place, launch_on_two, start_module, what_they_said
 
 from complearn.core.runs import Run
@@ -40,7 +41,7 @@ def test_a_grounding_that_is_killed_at_its_files_ends_as_the_undisturbed_one(tmp
         process.join(120)
         assert process.exitcode == 0, (run.path.parent / "said.txt").read_text()
         training_runs.assert_same(Run.open(run.path), Run.open(whole.path))
-    print(f"{KILLS} kills of grounding at {operations} operations: all ended equal")
+    note("T2", "grounding", kills=KILLS, equal=KILLS, different=0)
 
 
 def until_it_trains(run, processes, steps=2):
@@ -85,6 +86,7 @@ def test_one_of_two_machines_is_killed_and_the_same_commands_go_on(tmp_path, of_
         said = what_they_said(launchers)
         assert [launcher.returncode for launcher in launchers] == [0, 0], said
         training_runs.assert_same(Run.open(run.path), of_two)
+    note("T2", "one of two machines", kills=number + 1, equal=number + 1, different=0)
 
 
 def test_one_of_two_processes_is_killed_which_is_said_and_the_same_command_goes_on(tmp_path, of_two):

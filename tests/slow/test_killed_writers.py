@@ -20,6 +20,7 @@ import warnings
 import openers
 import pytest
 import training_runs
+from faults import note
 from openers import CAPTIONS, OPENERS, Opener
 
 from complearn.apps.edits.command import EditSettings, edit_captions
@@ -84,7 +85,8 @@ def test_a_killed_writer_loses_nothing(kind, tmp_path):
     right = writer.read(tmp_path / "whole")
     names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*"))
     draw = random.Random(kind)
-    for number in sorted(draw.sample(range(1, operations + 1), min(KILLS, operations))):
+    numbers = sorted(draw.sample(range(1, operations + 1), min(KILLS, operations)))
+    for number in numbers:
         shutil.rmtree(tmp_path / "folder", ignore_errors=True)
         (tmp_path / "folder").mkdir()
         code, _ = in_a_fork(writer.write, tmp_path / "folder", number)
@@ -100,6 +102,7 @@ def test_a_killed_writer_loses_nothing(kind, tmp_path):
         assert sorted(path.relative_to(tmp_path / "folder") for path in (tmp_path / "folder").rglob("*")) == names, (
             number
         )
+    note("T2", f"{kind}, new", kills=len(numbers), equal=len(numbers), different=0)
 
 
 # whose reader makes what is missing, which add to what is there, or whose pictures the test itself writes
@@ -139,4 +142,5 @@ def test_a_kill_while_something_is_replaced_leaves_the_old_or_the_new(kind, tmp_
         found.append(there == new)
         assert in_a_fork(write_other(writer.write), tmp_path / "folder")[0] == 0
         assert writer.read(tmp_path / "folder") == new, number
+    note("T2", f"{kind}, replaced", kills=len(found), equal=len(found), different=0)
     print(f"{kind}: {len(found)} kills, {found.count(False)} left the old, {found.count(True)} the new")

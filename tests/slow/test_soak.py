@@ -16,6 +16,7 @@ from contextlib import suppress
 import pytest
 import training_runs
 from browser import write_notebook
+from faults import note
 from test_apps_search import fetched, visitor
 
 from complearn.apps import serving as server
@@ -71,14 +72,16 @@ def watch(process, seconds=SECONDS, is_enough=lambda: True, sample=state):
     return samples
 
 
-def check_flat(samples):
+def check_flat(samples, what):
     third = len(samples) // 3
     parts = samples[third : 2 * third], samples[2 * third :]
     memory, maps = ([max(each[k] for each in part) for part in parts] for k in (0, 2))
     files = [min(each[1] for each in part) for part in parts]  # beyond connections that come and go
     assert memory[1] <= memory[0] * (1 + FLAT) + SLACK, f"memory grows: {memory}"
     assert files[1] <= files[0] + 4 and maps[1] <= maps[0] * (1 + FLAT) + 8, (files, maps)
-    print(f"{len(samples)} samples: {memory} bytes, {files} files, {maps} maps")
+    growth = round(memory[1] / memory[0] - 1, 4)
+    minutes = round(SECONDS / 60, 1)
+    note("T8", f"soak of {what}", minutes=minutes, growth_of_memory=growth, files=files[1], maps=maps[1] - maps[0])
 
 
 @pytest.mark.parametrize("work", [train, edit])
@@ -91,7 +94,7 @@ def test_long_work_takes_no_more_the_longer_it_lasts(work, tmp_path):
         while time.monotonic() < until and not any(tmp_path.rglob("*.jsonl")):
             time.sleep(0.2)
         time.sleep(5)
-        check_flat(watch(process))
+        check_flat(watch(process), work.__name__)
         assert child.is_alive()
     finally:
         child.kill()
@@ -122,13 +125,13 @@ def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
             sample=lambda process: (*state(process), *memory_of_all(process)),
         )
     thread.join(60)
-    print(f"{opened.count(200)} pages were opened and left")
-    check_flat(samples)
+    check_flat(samples, "a server")
     third = len(samples) // 3
     all_of_them = [
         statistics.median(each[3] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])
     ]
     kernels = [max(each[4] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])]
-    print(f"server and kernels: {all_of_them} bytes, at most {kernels} kernels")
     assert all_of_them[1] <= all_of_them[0] * (1 + FLAT) + SLACK * max(kernels), all_of_them
     assert max(kernels) <= 6, kernels
+    growth = round(all_of_them[1] / all_of_them[0] - 1, 4)
+    note("T8", "pages opened and left", pages=opened.count(200), growth_of_memory=growth, most_kernels=max(kernels))
