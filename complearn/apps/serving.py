@@ -208,7 +208,7 @@ def serving(
         open(Path(folder) / "log.txt", "w+") as log,
     ):
         _write_template(folder)
-        data = os.pathsep.join([folder, *filter(None, [os.environ.get("JUPYTER_PATH")])])
+        data = os.pathsep.join([str(folder), *filter(None, [os.environ.get("JUPYTER_PATH")])])
         private = {"TMPDIR": folder, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_PATH": data, "JUPYTER_PREFER_ENV_PATH": "1"}
         server = subprocess.Popen(
             [sys.executable, "-c", start, *options],
