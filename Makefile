@@ -36,7 +36,7 @@ REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnabi
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help demo test test-all lab docs reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-docs say-reports say-bench say-gpu has-gpu
+.PHONY: help demo test test-all lab docs reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-docs say-reports say-bench say-gpu has-gpu release
 
 help:
 	@sed -n '1,10s/^# \{0,1\}//p' Makefile
@@ -145,6 +145,11 @@ has-gpu:
 # --- for who works on the project
 readme: .venv/.dev
 	@$(BIN)/python docs/build.py --readme
+
+# wheel, sdist, documentation, bill of materials and checksums in dist; known faults of what is pinned, by pip-audit
+release: .venv/.dev
+	@$(BIN)/python docs/release.py --audit
+	@$(BIN)/python docs/release.py dist
 
 # in a .venv that holds nothing but what the Makefile installs
 constraints: .venv/.dev

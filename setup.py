@@ -3,6 +3,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 parser = ConfigParser(delimiters=["="], interpolation=None)
 parser.read(Path(__file__).with_name("settings.ini"), encoding="utf-8")
@@ -10,7 +11,23 @@ cfg = parser["DEFAULT"]
 extras = {key.removesuffix("_requirements"): cfg[key].split() for key in cfg if key.endswith("_requirements")}
 extras["all"] = sorted({name for names in extras.values() for name in names})
 
+DEMO = ("experiments/iterated_learning.ipynb", "kernels/python3/kernel.json")  # what `complearn demo` needs
+
+
+class BuildWithDemo(build_py):
+    """The package, and in it the notebook of the demo."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            for name in DEMO:
+                target = Path(self.build_lib, "complearn", "nbs", name)
+                self.mkpath(str(target.parent))
+                self.copy_file(str(Path(__file__).with_name("nbs") / name), str(target))
+
+
 setup(
+    cmdclass={"build_py": BuildWithDemo},
     name=cfg["lib_name"],
     version=cfg["version"],
     description=cfg["description"],

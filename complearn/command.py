@@ -321,13 +321,20 @@ def _runs(*, json: _JSON = False, **given: Any) -> None:
 DEMO = "iterated_learning.ipynb"
 
 
+def _notebooks_folder() -> Path:
+    "The notebooks of the checkout; of a wheel the demo alone."
+    package = Path(api.__file__).parent
+    inside = package / "nbs"
+    return inside if inside.is_dir() else package.parent / "nbs"
+
+
 def find_notebook(
     name: str,  # a path, or the name of an experiment or a benchmark
 ) -> Path:
     "Return a notebook; raise FileNotFoundError that lists the experiments if it is not there."
     if Path(name).expanduser().is_file():
         return Path(name).expanduser().absolute()
-    folder = Path(api.__file__).parents[1] / "nbs"
+    folder = _notebooks_folder()
     rooms = {room: list((folder / room).glob("*.ipynb")) for room in ("benchmarks", "experiments")}
     notebooks = {path.name: path for paths in rooms.values() for path in paths}  # an experiment before a benchmark
     notebooks |= {f"{room}/{path.name}": path for room, paths in rooms.items() for path in paths}
@@ -352,7 +359,7 @@ def run_notebook(
 ) -> int:  # exit status
     "Run a notebook through papermill, and make a page of it."
     notebook = find_notebook(name)
-    if notebook.is_relative_to(Path(api.__file__).parents[1] / "nbs"):
+    if notebook.is_relative_to(_notebooks_folder()):
         from complearn.core.plugins import check_declared
 
         check_declared("preset", preset)
@@ -365,7 +372,7 @@ def run_notebook(
     words += [word for name, value in pairs for word in ("-p", name, value)]
     print(f"python -m {' '.join(words)}", flush=True)
     env = {**os.environ, "PLOTLY_RENDERER": "plotly_mimetype+notebook", "JUPYTER_PREFER_ENV_PATH": "1"}
-    kernels = str(Path(api.__file__).parents[1] / "nbs")  # one that does not warn of its own socket
+    kernels = str(_notebooks_folder())  # one that does not warn of its own socket
     env["JUPYTER_PATH"] = os.pathsep.join([kernels, *filter(None, [env.get("JUPYTER_PATH")])])
     status = subprocess.run([sys.executable, "-m", *words], env=env).returncode
     if status:

@@ -170,8 +170,17 @@ def _start_together(
         return 1
     except SignalException as stopped:
         return 128 + stopped.sigval
-    except ChildFailedError as failed:  # a process has said why
-        return failed.get_first_failure()[1].exitcode
+    except ChildFailedError as failed:
+        code = failed.get_first_failure()[1].exitcode
+        if code >= 0:
+            return code  # a process has said why
+        command = shlex.join(["python", "-m", "complearn.launch", *_command_of(options)])
+        print(
+            f"a process of the run was killed by signal {-code}, mostly because memory ran out: give a smaller batch "
+            f"or fewer processes; the same command goes on from the last checkpoint: {command}",
+            file=sys.stderr,
+        )
+        return 128 - code
     finally:
         (path / "nodes.tmp" / name).unlink(missing_ok=True)
         with suppress(OSError):  # others wait still, or the run has cleared it

@@ -38,11 +38,13 @@ GUIDES = [
     "grounding",
     "codebooks",
     "scale",
+    "faults",
     "speed",
     "results",
     "guests",
     "layout",
     "glossary",
+    "licences",
 ]
 PAPERS = ["index", "iterated-learning", "composer", "stages", "causal-lens", "grounding"]
 LESSONS = ["1_first_run", "2_your_photos", "3_hard_negatives", "4_your_own_method"]

@@ -28,9 +28,18 @@ def command_lines(text: str) -> list[str]:
 
 def site_builder():
     """The module docs/build.py, which builds the site and README."""
-    name = "complearn_docs_build"
+    return _module_of_docs("build")
+
+
+def release_maker():
+    """The module docs/release.py, which writes what is handed out, and the page of licences."""
+    return _module_of_docs("release")
+
+
+def _module_of_docs(file):
+    name = f"complearn_docs_{file}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "build.py")
+        spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{file}.py")
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]

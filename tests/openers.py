@@ -74,8 +74,17 @@ class Opener:
     absent: Any = None  # what is read where there is nothing, if that is no error
 
 
+VARIANT = []  # a text: what is written is of other captions and numbers, see `other_content`
+
+
+def other_content():
+    """From now on, in this process, other content is written."""
+    VARIANT.append("other")
+    CAPTIONS[:] = [text.replace("d", "b").replace("t", "p") for text in CAPTIONS]
+
+
 def tensors():
-    return {"a": torch.arange(40, dtype=torch.float32).reshape(4, 10) / 7, "b": torch.arange(3)}
+    return {"a": torch.arange(40, dtype=torch.float32).reshape(4, 10) / 7 + len(VARIANT), "b": torch.arange(3)}
 
 
 def plain(values):
@@ -104,7 +113,11 @@ def pictures():
 def tiny(codes=0):
     torch.manual_seed(0)
     codebook = {"codebook": {"codes": codes}} if codes else {}
-    return build({"vision": MODEL["vision"], "text": MODEL["text"], **codebook}, WordTokenizer.fit(CAPTIONS)).eval()
+    model = build({"vision": MODEL["vision"], "text": MODEL["text"], **codebook}, WordTokenizer.fit(CAPTIONS)).eval()
+    with torch.no_grad():
+        for part in model.parameters():
+            part.add_(len(VARIANT) / 8)
+    return model
 
 
 def codes(folder):
@@ -123,7 +136,7 @@ def store(folder):
 
 def bert(folder):
     sizes = {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    torch.manual_seed(0)
+    torch.manual_seed(len(VARIANT))
     tower = build_text_tower({"tower": "minilm", "weights": False, "config": sizes})
     save_hf_text(tower, tower.tokenizer, folder / "tower")
 
@@ -164,8 +177,11 @@ def correct(folder):
 
 
 def result(folder):
-    curves = {"steps": pd.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]})}
-    rows = [row("clip", seed, "train", 10, "generated", "test", "accuracy", 0.5 + seed / 9) for seed in range(3)]
+    curves = {"steps": pd.DataFrame({"step": [1, 2], "loss": [0.5, 0.25 + len(VARIANT)]})}
+    rows = [
+        row("clip", seed, "train", 10, "generated", "test", "accuracy", 0.5 + seed / (9 + len(VARIANT)))
+        for seed in range(3)
+    ]
     Result({"steps": 10}, rows, {"clip": {"accuracy": 0.6}}, curves).write(folder)
 
 
@@ -181,7 +197,7 @@ def graph(folder):
 
 def remember(folder):
     Memory(folder).set_notes(
-        {"clip-s0": Note(tags=("good",), text="the one of the paper"), "clip-s1": Note(hidden=True)}
+        {"clip-s0": Note(tags=("good",), text=f"the one of the paper {VARIANT}"), "clip-s1": Note(hidden=True)}
     )
 
 
@@ -222,6 +238,12 @@ def exported_rows(ending):
     return lambda folder: [(row.cells, row.fault) for row in read_rows(folder / f"negatives{ending}")]
 
 
+def exported_clip(folder):
+    if not (folder / "clip").exists():  # else the name might be one of open_clip's models
+        raise FileNotFoundError(folder / "clip")
+    return any_clip(folder)
+
+
 def exported_shard(folder):
     pairs = read("webdataset", shards=str(folder / "negatives-00000.tar"))
     return [(pair.caption, pair.image.read_bytes()) for pair in pairs]
@@ -255,8 +277,7 @@ OPENERS = {
         lambda folder: plain(read_weights(folder / "weights.safetensors")),
     ),
     "exported open_clip": Opener(
-        lambda folder: export_model(tiny(), folder / "clip", "open_clip", force=True),
-        lambda folder: any_clip(folder),
+        lambda folder: export_model(tiny(), folder / "clip", "open_clip", force=True), exported_clip
     ),
     "parses": Opener(
         lambda folder: write_parses(folder / "parses.jsonl", parses()),
@@ -271,11 +292,15 @@ OPENERS = {
     ),
     "results": Opener(result, read_result),
     "split": Opener(
-        lambda folder: write_split(folder / "split.json", DivergenceSplit({"test": ["7", "8"]}, {"test": 0.75})),
+        lambda folder: write_split(
+            folder / "split.json", DivergenceSplit({"test": ["7", "8", *VARIANT]}, {"test": 0.75})
+        ),
         lambda folder: asdict(read_split(folder / "split.json")),
     ),
     "document": Opener(
-        lambda folder: write_split(folder / "any.json", DivergenceSplit({"test": ["7", "8"]}, {"test": 0.75})),
+        lambda folder: write_split(
+            folder / "any.json", DivergenceSplit({"test": ["7", "8", *VARIANT]}, {"test": 0.75})
+        ),
         lambda folder: read_document(folder / "any.json"),
     ),
     "graph": Opener(lambda folder: write_graph(folder / "graph", build_graph(parses())), graph),

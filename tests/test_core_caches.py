@@ -4,6 +4,8 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -11,11 +13,11 @@ import pytest
 
 from complearn.core import caches
 from complearn.core.caches import (
+    _kept_entries,
     cache_room,
     cache_table,
     clear_cache,
     keep_folder,
-    kept_entries,
     make_room,
     write_cache,
 )
@@ -40,7 +42,7 @@ def test_the_entries_that_were_not_used_for_the_longest_time_go_while_others_are
     for k in range(30):
         write_cache(cache_dir("outputs", "tower") / f"{k:02}", bytes(100))
         os.utime(cache_dir("outputs", "tower") / f"{k:02}", (k, k))
-    entries = kept_entries("outputs")
+    entries = _kept_entries("outputs")
     assert [entry.path.name for entry in entries] == [f"{k:02}" for k in range(20, 30)]
     assert sum(entry.size for entry in entries) == 1000 and make_room("outputs") == 0
 
@@ -56,7 +58,7 @@ def test_a_folder_goes_as_a_whole_and_the_newest_stays_however_large_it_is(kept)
 
     for name in ("a", "b", "c"):
         assert keep_folder(cache_dir("codes") / name, make).name == name
-    assert len(kept_entries("codes")) == 3, "those that were used lately are in use"
+    assert len(_kept_entries("codes")) == 3, "those that were used lately are in use"
     for age, name in enumerate(("a", "b", "c")):
         for file in (cache_dir("codes") / name).iterdir():
             os.utime(file, (age, age))
@@ -119,10 +121,38 @@ def test_what_a_killed_process_left_half_written_goes(kept):
     for name in (f".a.{int(dead.stdout)}.tmp", f".a.{os.getpid()}.tmp", ".mine.tmp"):
         (cache_dir("outputs", "tower") / name).write_text("half")
     (cache_dir("codes") / f".store-pixels.{int(dead.stdout)}.tmp").mkdir()
+    there = cache_dir("outputs", "tower") / f".b.{int(dead.stdout)}@elsewhere.tmp"
+    there.write_text("half")
+    for kind in ("outputs", "codes"):
+        make_room(kind)
+    assert there.exists(), "another machine may write it"
+    os.utime(there, (1, 1))
     for kind in ("outputs", "codes"):
         make_room(kind)
     left = {path.name for path in cache_dir("outputs", "tower").iterdir()} | set(os.listdir(cache_dir("codes")))
     assert left == {f".a.{os.getpid()}.tmp", ".mine.tmp", ".complearn"}
+
+
+def test_a_clock_that_went_back_stops_no_eviction(kept):
+    """Everything seems to be of tomorrow."""
+    kept(1000)
+    tomorrow = time.time() + 86_400
+    for k in range(30):
+        write_cache(cache_dir("outputs", "tower") / f"{k:02}", bytes(100))
+        os.utime(cache_dir("outputs", "tower") / f"{k:02}", (tomorrow + k, tomorrow + k))
+    assert [entry.path.name for entry in _kept_entries("outputs")] == [f"{k:02}" for k in range(20, 30)]
+
+
+def test_a_temporary_folder_without_room_is_named_with_the_remedy(kept, tmp_path, monkeypatch):
+    def make(place):
+        number = errno.EROFS if place.parent == cache_dir("codes") else errno.ENOSPC
+        raise OSError(number, os.strerror(number), str(place / "vectors"))
+
+    with (
+        pytest.warns(UserWarning, match="nothing is kept in"),
+        pytest.raises(OSError, match=f"no room for temporary files in {tempfile.gettempdir()}.*by TMPDIR"),
+    ):
+        keep_folder(cache_dir("codes") / "a", make)
 
 
 def test_links_lead_nowhere(kept, tmp_path_factory):

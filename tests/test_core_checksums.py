@@ -1,18 +1,23 @@
 """Lists of checksums: what they notice, and what a kill may leave."""
 
+import multiprocessing
 import subprocess
 
 import pytest
+from faults import note
 
 from complearn.core import checksums as module
 from complearn.core.checksums import (
     LIST,
     DamagedFile,
+    check_sealed,
     missing_files,
     read_checksums,
     verify,
+    verify_listed,
     write_checksums,
     write_listed,
+    write_sealed,
 )
 
 
@@ -75,3 +80,37 @@ def test_a_file_that_is_written_again_never_disagrees_with_its_entry(folder, mon
     write_listed(folder / "model", b"new")
     assert states == ["no entry", "no entry", "right"] and verify(folder / "model").read_bytes() == b"new"
     assert verify(folder / "optimizer")
+
+
+def write_many(folder, writer):
+    for k in range(40):
+        write_listed(folder / f"{writer}-{k}", b"%d" % k)
+
+
+def test_two_who_write_into_one_list_lose_no_entry(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write_many, args=(tmp_path, name)) for name in "abc"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(read_checksums(tmp_path)) == 120
+    verify_listed(tmp_path)
+    note("T5", "files of one list by three", written=120, lost=0, doubled=0)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("line", ["MD5 (a.csv) = 0123", "{digest}  other.csv", "{digest}", ""])
+def test_a_checksum_file_of_another_program_says_nothing(tmp_path, line):
+    (tmp_path / "a.csv").write_text("a")
+    (tmp_path / "a.csv.sha256").write_text(line.format(digest=64 * "0"))
+    assert check_sealed(tmp_path / "a.csv") == tmp_path / "a.csv"
+    (tmp_path / "a.csv.sha256").write_text(f"{64 * '0'} *data/a.csv")
+    with pytest.raises(DamagedFile, match="a.csv is damaged: it is not what was written, by its checksum"):
+        check_sealed(tmp_path / "a.csv")
+
+
+def test_a_large_file_is_sealed_as_it_is_written(tmp_path):
+    path = write_sealed(tmp_path / "a.tar", lambda file: file.writelines([b"a", b"b"]))
+    assert path.read_bytes() == b"ab" and check_sealed(path) == path
+    assert subprocess.run(["sha256sum", "-c", "a.tar.sha256"], cwd=tmp_path, capture_output=True).returncode == 0

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from dataclasses import dataclass
@@ -243,6 +244,52 @@ def test_leftovers_of_killed_processes_go_and_those_of_living_ones_and_of_others
         assert (tmp_path / f".c.{dead}.tmp").exists()
     files.clear_leftovers(tmp_path / "c")
     assert not (tmp_path / f".c.{dead}.tmp").exists()
+
+
+def test_what_another_machine_left_goes_when_it_is_old(tmp_path, monkeypatch):
+    """Two containers that share a volume may have processes of the same number."""
+    monkeypatch.setattr(files.socket, "gethostname", lambda: "one.example.org")
+    here = files.temporary_path(tmp_path / "a.json", 77)
+    assert here.name == ".a.json.77@one-example-org.tmp"
+    monkeypatch.setattr(files.socket, "gethostname", lambda: "two-" + 90 * "x")
+    there = files.temporary_path(tmp_path / "a.json", 77)
+    assert there != here and len(files.host_name()) == 24
+    assert files.leftover(here.name) == files.Leftover("a.json", 77, "one-example-org", "tmp")
+    folder = tmp_path / ".graph.2147483@one-example-org.old"
+    for place in (folder, tmp_path / ".graph.2147483@one-example-org.tmp"):
+        place.mkdir()
+        (place / "a").write_text("half")
+    here.write_text("half")
+
+    def age(path, seconds):
+        for each in (*path.glob("*"), path):
+            os.utime(each, (time.time() - seconds,) * 2)
+
+    for seconds, stays in ((0, True), (files.OLD - 60, True), (-10 * files.OLD, True), (files.OLD + 60, False)):
+        for path in tmp_path.iterdir():
+            age(path, seconds)
+        if not stays:  # somebody writes into it
+            (tmp_path / ".graph.2147483@one-example-org.tmp" / "b").write_text("now")
+        files.clear_leftovers(tmp_path / "a.json")
+        files.clear_leftovers(tmp_path / "graph")
+        assert here.exists() == folder.exists() == stays, seconds
+    assert (tmp_path / "graph" / "a").read_text() == "half", "the only one gets its name back"
+    assert (tmp_path / ".graph.2147483@one-example-org.tmp" / "b").exists()
+
+
+def test_a_temporary_folder_that_is_full_or_cannot_be_made_is_said_with_the_remedy(tmp_path, monkeypatch):
+    with files.temporary_folder(tmp_path) as folder:
+        (folder / "a").write_text("a")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match=f"no room for temporary files in {tmp_path}/complearn-.*by TMPDIR"):
+        with files.temporary_folder(tmp_path) as folder:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "page.png"))
+    with pytest.raises(OSError, match="another disk"), files.temporary_space(tmp_path / "temporary"):
+        raise OSError(errno.ENOSPC, "another disk", str(tmp_path / "result.json"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    for make in (lambda: files.temporary_folder().__enter__(), out_folder):
+        with pytest.raises(OSError, match="no temporary folder can be made .*; (make room there|give out_dir)"):
+            make()
 
 
 def test_broken_json_is_named(tmp_path):

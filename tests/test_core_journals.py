@@ -9,8 +9,9 @@ import signal
 import time
 
 import pytest
+from faults import note
 
-from complearn.core import journals
+from complearn.core import journals, locks
 from complearn.core.checksums import DamagedFile
 from complearn.core.journals import (
     Log,
@@ -42,6 +43,7 @@ def test_writers_at_once_lose_and_double_nothing(tmp_path):
     assert sorted((each["writer"], each["k"]) for each in records) == [(name, k) for name in "abc" for k in range(40)]
     assert size == path.stat().st_size and not changed_lines(path)
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name, parts_file(path).name]
+    note("T5", "lines appended by three", written=len(records), lost=0, doubled=0)
 
 
 def test_writers_that_are_killed_leave_whole_lines(tmp_path):
@@ -201,6 +203,31 @@ def test_a_lock_is_free_after_a_kill_and_says_who_has_it(tmp_path):
     with hold(tmp_path, "lock", passing=True):
         pass
     assert not (tmp_path / "lock").exists()
+
+
+def test_whoever_waits_says_once_for_whom(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(locks, "PATIENCE", 0.1)
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    holder = context.Process(target=hold_for, args=(tmp_path, 0.8, held))
+    holder.start()
+    held.wait(60)
+    with hold(tmp_path, "lock", wait=True, passing=True):
+        pass
+    holder.join()
+    assert [each.getMessage() for each in caplog.records] == [
+        f"waiting for process {holder.pid}, which holds {tmp_path / 'lock'}"
+    ]
+    caplog.clear()
+    with hold(tmp_path, "lock", wait=True, passing=True):
+        pass
+    assert not caplog.records
+
+
+def hold_for(folder, seconds, held):
+    with hold(folder, "lock", passing=True):
+        held.set()
+        time.sleep(seconds)
 
 
 @pytest.mark.parametrize("change", ["a line less", "a longer line", "cut", "begun again"])

@@ -12,6 +12,7 @@ import warnings
 
 import pytest
 import training_runs
+from faults import note
 from openers import OPENERS
 
 from complearn.core.files import BadData
@@ -64,6 +65,7 @@ def test_nothing_changed_is_taken_for_what_was_written(kind, tmp_path):
     how, right = outcome(opener, written)
     assert how == "value"
     files = sorted(path.relative_to(written) for path in written.rglob("*") if path.is_file())
+    counts = {"damages": 0, "same": 0, "error": 0, "warning": 0}
     silent = []
     foreign = []
     for file in files:
@@ -77,10 +79,13 @@ def test_nothing_changed_is_taken_for_what_was_written(kind, tmp_path):
             except Exception as error:
                 foreign.append(f"{file}, {damage}: {type(error).__name__}: {str(error)[:100]}")
                 continue
+            counts["damages"] += 1
+            counts["same" if how == "value" else how] += 1
             if how == "value" and value != right and not (opener.absent is not None and value == opener.absent):
                 silent.append(f"{file}, {damage}")
     assert not silent, f"{len(silent)} damages say nothing: {silent}"
     assert not foreign, f"{len(foreign)} damages end in errors of other libraries: {foreign}"
+    note("T3", kind, **counts, silent=0, foreign=0)
 
 
 def write_all(folder, kinds, report):
@@ -112,3 +117,4 @@ def test_a_read_only_folder_is_named_with_the_remedy(tmp_path):
     remedies = ("make it writable and run again", "name another folder by COMPLEARN_CACHE", "set COMPLEARN_CACHE")
     silent = {kind: text for kind, text in told.items() if not any(remedy in text for remedy in remedies)}
     assert len(told) >= 14 and not silent, json.dumps(silent, indent=1)
+    note("T6", "read-only folder", kinds=len(told), named=len(told))

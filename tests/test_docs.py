@@ -16,7 +16,9 @@ import pytest
 import typer
 import yaml
 from conftest import ROOT
-from documents import PAGES, blocks, command_lines, document, site_builder
+from documents import PAGES, blocks, command_lines, document, release_maker, site_builder
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import complearn
 
@@ -340,3 +342,31 @@ def test_the_site_searches_and_draws_figures_in_a_browser(tmp_path):
             page.wait_for_selector(".figure .main-svg")
             assert not foreign and not faults
             page.close()
+
+
+# --- licences
+
+
+def test_every_package_and_every_data_set_has_its_licence_in_the_table():
+    """`python docs/release.py --licences` writes the table; it may name packages that are not installed here."""
+    release = release_maker()
+    rows = re.findall(r"^\| ([^|]+) \| (?:[a-z]+ \| )?([^|]+) \|$", document("docs/licences.md"), re.M)
+    table = dict(rows)
+    wanted = {
+        canonicalize_name(Requirement(name).name)
+        for key, names in release.settings().items()
+        if key.endswith("requirements")
+        for name in names.split()
+    }
+    assert wanted <= set(table), f"not in docs/licences.md: {sorted(wanted - set(table))}"
+    for name, (package, _) in release.installed().items():
+        assert table.get(name) == (release.licence_of(package) or release.ARGUED.get(name)), name
+    sources = json.loads((ROOT / "data" / "sources.json").read_text())["sources"]
+    assert {source["name"]: source["licence"] for source in sources}.items() <= table.items()
+
+
+def test_a_bill_of_materials_names_versions_and_licences():
+    bill = release_maker().bill_of_materials()
+    torch = next(part for part in bill["components"] if part["name"] == "torch")
+    assert torch["purl"] == f"pkg:pypi/torch@{torch['version']}" and torch["licenses"] and bill["specVersion"] == "1.6"
+    assert len({part["bom-ref"] for part in bill["components"]}) == len(bill["components"]) > 50

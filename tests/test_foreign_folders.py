@@ -29,7 +29,7 @@ from complearn.apps.search.sources import search_sources
 from complearn.core import figures
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
-from complearn.core.files import BadData, write_bytes_atomic
+from complearn.core.files import BadData, temporary_path, write_bytes_atomic
 from complearn.core.own_files import ForeignFile, Inside, check_own, follow_outside, open_own, own_path, write_own
 from complearn.core.results import Result
 from complearn.core.runs import Run, find
@@ -693,7 +693,7 @@ def test_a_gallerys_index_holds_no_links_and_opens_no_pictures_elsewhere(plant, 
 
 
 def test_a_temporary_name_that_is_a_link_is_not_written_through(victim, tmp_path):
-    (tmp_path / f".a.json.{os.getpid()}.tmp").symlink_to(victim)
+    temporary_path(tmp_path / "a.json").symlink_to(victim)
     write_bytes_atomic(tmp_path / "a.json", b"{}")
     (tmp_path / "b.json").symlink_to(victim)
     write_bytes_atomic(tmp_path / "b.json", b"{}")

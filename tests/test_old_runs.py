@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from faults import note
 
 from complearn.core.results import code_version
 from complearn.core.runs import Run, find
@@ -39,6 +40,7 @@ def test_an_ended_run_opens_as_it_was(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert launch(run.path, progress=False).done == run.done, "nothing is left to do, and nothing is said"
+    note("T8", f"ended run of {run.code}", opened=1)
 
 
 def test_a_half_run_goes_on_ends_and_says_that_two_versions_made_it(folder):
@@ -52,3 +54,4 @@ def test_a_half_run_goes_on_ends_and_says_that_two_versions_made_it(folder):
     assert whole.keys() == resumed.keys()
     for name in whole:
         torch.testing.assert_close(resumed[name], whole[name])
+    note("T8", f"half run of {begun}", ended_equal=1)

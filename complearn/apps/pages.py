@@ -10,7 +10,6 @@ import base64
 import json
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -18,7 +17,7 @@ from pathlib import Path
 from string import Template
 
 from ..core.figures import find_browser
-from ..core.files import write_bytes_atomic
+from ..core.files import temporary_folder, write_bytes_atomic
 from ..core.plugins import Registry
 
 # %% ../../nbs/apps/pages.ipynb #n002
@@ -83,8 +82,8 @@ def save_page(
     if browser is None:
         print(f"{html.name} is saved without a picture: no Chromium was found; install one, or set BROWSER_PATH to one")
         return [html]
-    with tempfile.TemporaryDirectory(prefix="complearn-") as folder:
-        picture = Path(folder) / "page.png"
+    with temporary_folder() as folder:
+        picture = folder / "page.png"
         command = [
             browser,
             *SCREENSHOT,

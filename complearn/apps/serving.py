@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -30,7 +29,7 @@ from urllib.parse import quote
 from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
 from ..core.extras import need
-from ..core.files import BadData, photo_reader, write_json
+from ..core.files import BadData, photo_reader, temporary_folder, write_json
 from ..core.plugins import allowed_modules, import_declared
 
 # %% ../../nbs/apps/serving.ipynb #c004
@@ -205,11 +204,11 @@ def serving(
     else:
         short = None
     with (
-        tempfile.TemporaryDirectory(prefix="complearn-", dir=short) as folder,
+        temporary_folder(short) as folder,
         open(Path(folder) / "log.txt", "w+") as log,
     ):
         _write_template(folder)
-        data = os.pathsep.join([folder, *filter(None, [os.environ.get("JUPYTER_PATH")])])
+        data = os.pathsep.join([str(folder), *filter(None, [os.environ.get("JUPYTER_PATH")])])
         private = {"TMPDIR": folder, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_PATH": data, "JUPYTER_PREFER_ENV_PATH": "1"}
         server = subprocess.Popen(
             [sys.executable, "-c", start, *options],
@@ -367,7 +366,7 @@ def main(
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave through the context that ends the server
     with (
-        tempfile.TemporaryDirectory(prefix="complearn-") as folder,
+        temporary_folder() as folder,
         serving(_app_notebook(options.app, folder), env=env, ahead=True) as address,
     ):
         if options.view:

@@ -73,11 +73,14 @@ def write_listed(
 ) -> Path:  # the path
     "Write a file all or nothing, and enter its checksum in its folder's list."
     path = Path(path)
-    others = read_checksums(path.parent)
-    if others.pop(path.name, None) is not None:
-        write_checksums(path.parent, others)
-    write_bytes_atomic(path, content)
-    write_checksums(path.parent, others | {path.name: checksum(content)})
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with hold(path.parent, f".{LIST}.writer", wait=True, passing=True):  # of all its files
+            others = read_checksums(path.parent)
+            if others.pop(path.name, None) is not None:
+                write_checksums(path.parent, others)
+            write_bytes_atomic(path, content)
+            write_checksums(path.parent, others | {path.name: checksum(content)})
     return path
 
 # %% ../../nbs/core/checksums.ipynb #457a9034

@@ -620,7 +620,7 @@ def _make_room(
     total = sum(sizes[key] for key in needed & sizes.keys())
     for key in sorted(sizes.keys() - needed, key=opened.get, reverse=True):
         total += sizes[key]
-        left_behind = key not in with_rows and time.time() - opened[key] > _LEFT_BEHIND
+        left_behind = key not in with_rows and abs(time.time() - opened[key]) > _LEFT_BEHIND
         if total > _MOST_KEPT or left_behind:
             _remove(path.with_name(f"{key}{_ENDING}"))
 

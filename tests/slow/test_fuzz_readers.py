@@ -11,6 +11,7 @@ import shutil
 import warnings
 
 import pytest
+from faults import note
 from openers import OPENERS, STRANGERS, reseal
 
 from complearn.core.checksums import LIST, SUM
@@ -132,6 +133,7 @@ def test_broken_copies_give_a_result_or_bad_data(name, tmp_path):
             file.write_bytes(whole)
     shutil.rmtree(tmp_path, ignore_errors=True)
     assert not escaped, f"{name}: {len(escaped)} kinds of error that are not the project's own: {escaped}"
+    note("T4", f"reader {name}", inputs=TRIALS if files else 0, foreign=0)
 
 
 def holds_content(path):
@@ -164,3 +166,4 @@ def test_broken_files_of_ours_and_of_strangers_give_a_result_or_an_error_of_ours
             except Exception as error:
                 escaped.setdefault(f"{type(error).__name__}: {str(error)[:120]}", f"trial {trial}, {file}")
     assert not escaped, f"{name}: {len(escaped)} kinds of error that are not the project's own: {escaped}"
+    note("T4", name, inputs=TRIALS, foreign=0)

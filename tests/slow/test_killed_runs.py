@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import pytest
 import training_runs
+from faults import note
 
 from complearn.core.checksums import read_checksums, verify
 from complearn.core.runs import Run, find
@@ -107,4 +108,5 @@ def test_interrupted_runs_end_with_the_weights_of_the_undisturbed_run(whole, tmp
         trials += interruptions
         training_runs.assert_same(Run.open(run.path), undisturbed)
         assert (run.path / "model_card.md").exists() and not [*run.path.rglob("*.tmp"), *run.path.rglob(".*.old")]
+    note("T2", f"run, {signal_name} at {place}", kills=trials, equal=trials, different=0)
     print(f"{trials} interruptions of {runs} runs by {signal_name} at {place}")

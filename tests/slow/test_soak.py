@@ -2,17 +2,21 @@
 
 Watched are a training, edits, and a server whose pages are opened and left.
 
-COMPLEARN_SOAK_MINUTES says how long each is watched (0.5): 30 for an evening.
+COMPLEARN_SOAK_MINUTES says how long each is watched (0.5): 30 for an evening. COMPLEARN_SOAK_PAGES says how many pages
+are opened and left at least (3): 200 take half an hour.
 """
 
 import multiprocessing
 import os
+import statistics
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import training_runs
 from browser import write_notebook
+from faults import note
 from test_apps_search import fetched, visitor
 
 from complearn.apps import serving as server
@@ -23,6 +27,7 @@ from complearn.training.runs.launch import launch, prepare
 psutil = pytest.importorskip(
     "psutil", reason="psutil, which comes with ipykernel, is not installed: memory is not read"
 )
+PAGES = int(os.environ.get("COMPLEARN_SOAK_PAGES", "3"))
 SECONDS = 60 * float(os.environ.get("COMPLEARN_SOAK_MINUTES", "0.5"))
 FLAT = 0.02  # growth of memory between the second and the last third of the time, as a share
 SLACK = 8 * 2**20  # bytes: what an allocator may take at once, which is more than that share of a short watch
@@ -48,24 +53,35 @@ def state(process):
     return memory, process.num_fds(), len(process.memory_maps(grouped=False))
 
 
-def watch(process, seconds=SECONDS):
+def memory_of_all(process):
+    """Bytes of a process and of all that it has started, and how many those are."""
+    sizes = []
+    for each in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            sizes.append(each.memory_info().rss)
+    return sum(sizes), len(sizes) - 1
+
+
+def watch(process, seconds=SECONDS, is_enough=lambda: True, sample=state):
     """Samples of a process: bytes, open files, maps."""
     samples = []
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        samples.append(state(process))
+    while time.monotonic() < end or not is_enough():
+        samples.append(sample(process))
         time.sleep(min(1.0, seconds / 60))
     return samples
 
 
-def check_flat(samples):
+def check_flat(samples, what):
     third = len(samples) // 3
     parts = samples[third : 2 * third], samples[2 * third :]
     memory, maps = ([max(each[k] for each in part) for part in parts] for k in (0, 2))
     files = [min(each[1] for each in part) for part in parts]  # beyond connections that come and go
     assert memory[1] <= memory[0] * (1 + FLAT) + SLACK, f"memory grows: {memory}"
     assert files[1] <= files[0] + 4 and maps[1] <= maps[0] * (1 + FLAT) + 8, (files, maps)
-    print(f"{len(samples)} samples: {memory} bytes, {files} files, {maps} maps")
+    growth = round(memory[1] / memory[0] - 1, 4)
+    minutes = round(SECONDS / 60, 1)
+    note("T8", f"soak of {what}", minutes=minutes, growth_of_memory=growth, files=files[1], maps=maps[1] - maps[0])
 
 
 @pytest.mark.parametrize("work", [train, edit])
@@ -78,7 +94,7 @@ def test_long_work_takes_no_more_the_longer_it_lasts(work, tmp_path):
         while time.monotonic() < until and not any(tmp_path.rglob("*.jsonl")):
             time.sleep(0.2)
         time.sleep(5)
-        check_flat(watch(process))
+        check_flat(watch(process), work.__name__)
         assert child.is_alive()
     finally:
         child.kill()
@@ -86,6 +102,7 @@ def test_long_work_takes_no_more_the_longer_it_lasts(work, tmp_path):
 
 
 def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
+    """Neither the server nor the kernels of its pages, which end when they are left."""
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
     for name, value in (("LEFT_FOR", 1), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 4)):
         monkeypatch.setattr(server, name, value)
@@ -102,8 +119,19 @@ def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
         thread = threading.Thread(target=visit, daemon=True)
         thread.start()
         time.sleep(10)
-        samples = watch(process)
+        samples = watch(
+            process,
+            is_enough=lambda: opened.count(200) >= PAGES,
+            sample=lambda process: (*state(process), *memory_of_all(process)),
+        )
     thread.join(60)
-    print(f"{opened.count(200)} pages were opened and left")
-    check_flat(samples)
-    assert opened.count(200) >= 3
+    check_flat(samples, "a server")
+    third = len(samples) // 3
+    all_of_them = [
+        statistics.median(each[3] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])
+    ]
+    kernels = [max(each[4] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])]
+    assert all_of_them[1] <= all_of_them[0] * (1 + FLAT) + SLACK * max(kernels), all_of_them
+    assert max(kernels) <= 6, kernels
+    growth = round(all_of_them[1] / all_of_them[0] - 1, 4)
+    note("T8", "pages opened and left", pages=opened.count(200), growth_of_memory=growth, most_kernels=max(kernels))

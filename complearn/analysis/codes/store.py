@@ -28,7 +28,15 @@ from .tables import CodeTable, WordIndex
 from ...core.caches import keep_folder, used
 from ...core.checksums import DamagedFile, write_checksums
 from ...core.config import RequestError
-from ...core.files import atomic_folder, cache_dir, clear_leftovers, parsing, write_errors, write_json
+from complearn.core.files import (
+    atomic_folder,
+    cache_dir,
+    clear_leftovers,
+    parsing,
+    temporary_path,
+    write_errors,
+    write_json,
+)
 from ...core.hashes import hash_files
 from ...core.runs import Run, find
 from ...data.images import load_images
@@ -200,7 +208,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     "A temporary folder beside a store that is written; what a killed process left of one is deleted."
     name = f"{folder.name}-pixels"
     clear_leftovers(folder.with_name(name))
-    scratch = folder.with_name(f".{name}.{os.getpid()}.tmp")
+    scratch = temporary_path(folder.with_name(name))
     with write_errors(folder):
         shutil.rmtree(scratch, ignore_errors=True)  # of an earlier process of this number
         scratch.mkdir()

@@ -7,7 +7,6 @@ __all__ = ['write_result_page', 'print_result_page']
 
 # %% ../../../nbs/analysis/runs/result_page.ipynb #rp03
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape, unescape
@@ -24,7 +23,7 @@ from .inventory import metric_title, split_title
 from .verdicts import Scores, measured_scores, model_title, write_verdict
 from ...core.config import RequestError
 from ...core.figures import find_browser
-from ...core.files import write_bytes_atomic
+from ...core.files import temporary_folder, write_bytes_atomic
 from ...core.results import Result
 from ...evaluation.bench.judging import answers_table, with_intervals
 
@@ -276,7 +275,7 @@ def print_result_page(
     browser = find_browser()
     if browser is None:
         raise RequestError("a PDF is printed by Chromium: install it, or set BROWSER_PATH to one; the page is HTML")
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         pdf = Path(folder) / "page.pdf"
         words = [str(browser), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
         words += ["--no-pdf-header-footer", "--virtual-time-budget=10000", f"--print-to-pdf={pdf}", page.as_uri()]

@@ -37,7 +37,7 @@ from pydantic import Field
 from .exports import write_negatives
 from ...core.checksums import checksum
 from ...core.config import RequestError, check_choice, note_typed, parse_yaml, strict
-from ...core.files import parsing, plain, read_json, write_errors, write_json
+from ...core.files import parsing, plain, read_json, temporary_folder, temporary_space, write_errors, write_json
 from complearn.core.journals import (
     MOST_LINES,
     changed_lines,
@@ -662,7 +662,10 @@ def _parse_corpus(rows: Sequence[CaptionRow], settings: EditSettings) -> Sequenc
     captions = dict.fromkeys(row.caption for path in settings.corpus for row in read_captions(path))
     others = [text for text in captions if name_number(normalize_caption(text)) not in edited]
     parses = parse_each(others, settings.parser, progress=False)
-    return list(parses) if len(others) <= HELD else _parses_on_disk(parses, Path(tempfile.gettempdir()))
+    if len(others) <= HELD:
+        return list(parses)
+    with temporary_space():
+        return _parses_on_disk(parses, Path(tempfile.gettempdir()))
 
 
 @dataclass(frozen=True)
@@ -1250,8 +1253,8 @@ def make_negatives(
     images: Mapping[str, Any] = {},  # pictures by the rows' ids, for a model that ranks and for shards
 ) -> pd.DataFrame:  # id, image_id, caption, negative, operator, fluency, truth, margin; what nobody measured is missing
     "Make hard negatives, a row for each; captions without one have none."
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(out or Path(folder) / "negatives.jsonl").expanduser()
+    with temporary_folder() as folder:
+        target = Path(out or folder / "negatives.jsonl").expanduser()
         path = target.with_suffix(".jsonl") if target.suffix in FORMS else target
         _check_start(target, settings, {"captions": captions})
         modules = [name for name in settings.operators if ":" in name]

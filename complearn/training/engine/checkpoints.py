@@ -7,7 +7,6 @@ __all__ = ['read_tensors', 'load_checkpoint', 'remove_leftovers', 'identity_of',
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c002
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, missing_files, verify, write_checksums, write_listed
-from ...core.files import atomic_folder, parsing, plain, read_json, remove_folder
+from ...core.files import atomic_folder, leftover, parsing, plain, read_json, remove_folder
 from ...core.own_files import own_folder
 from ...core.runs import Run, differences
 from .optimization import MovingAverage, load_moments, moments
@@ -81,9 +80,9 @@ def remove_leftovers(run: Run) -> int:
     "Delete half-written files of killed processes; returns the number of files and folders."
     leftovers = [*run.path.glob("**/*.tmp"), *run.path.glob("**/.*.old")]
     for path in leftovers:
-        replaced = re.fullmatch(r"\.(.+)\.\d+\.old", path.name)  # it made room for a new one of that name
-        if replaced and not path.with_name(replaced[1]).exists():
-            path.rename(path.with_name(replaced[1]))
+        replaced = leftover(path.name) if path.suffix == ".old" else None  # it made room for a new one of that name
+        if replaced and not path.with_name(replaced.of).exists():
+            path.rename(path.with_name(replaced.of))
         elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

@@ -24,6 +24,7 @@ from ...core.files import describe_fault, write_errors
 from ...core.own_files import open_own, own_folder
 from ...core.progress import Progress
 from ...core.seeds import torch_generator
+from ...data.loading import naming_lost_workers
 from ...data.pairs import Batch, Collate, Pair
 from ...models.scoring import Encoded, EncodingTask, evaluation_mode, shared_encoding
 from .phases import State
@@ -143,7 +144,8 @@ class _Batches:
             timeout=60 * minutes,
             generator=torch_generator(0, "encoding"),
         )
-        yield from stream
+        with naming_lost_workers():
+            yield from stream
 
 
 def _share(

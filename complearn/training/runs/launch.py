@@ -26,7 +26,7 @@ from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.exchanges import ExchangeSampler
-from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
+from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint, naming_lost_workers
 from ...data.negatives import Negatives, with_negatives
 from ...data.pairs import Collate, number_captions, preload, preloaded_bytes
 from ...data.readers.files import NEGATIVE_COLUMNS
@@ -392,7 +392,7 @@ def launch(
         if not online:
             check_names(run.config.get("model"), f"{run.path / 'config.json'}: model")
         refusal = offline(str(run.path / "config.json"), "if you trust it, let it download once with --online")
-        with _hold_lock(run), nullcontext() if online else refusal:
+        with _hold_lock(run), nullcontext() if online else refusal, naming_lost_workers():
             run.complete_list()
             if not int(os.environ.get("RANK", 0)) and (message := run.note_versions()):
                 warnings.warn(message, stacklevel=2)
