@@ -36,7 +36,7 @@ REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnabi
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help demo test test-all lab docs reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-docs say-reports say-bench say-gpu has-gpu release
+.PHONY: help demo test test-all lab docs reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-docs say-reports say-bench say-gpu has-gpu release faults
 
 help:
 	@sed -n '1,10s/^# \{0,1\}//p' Makefile
@@ -145,6 +145,14 @@ has-gpu:
 # --- for who works on the project
 readme: .venv/.dev
 	@$(BIN)/python docs/build.py --readme
+
+# the counts of docs/faults.md: kills, damage, broken input, two at once, served apps, older versions, half an hour of work
+faults: export COMPLEARN_FAULTS := $(CURDIR)/data/measured/faults.json
+faults: .venv/.dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_damage.py tests/test_core_journals.py tests/test_core_checksums.py tests/test_old_runs.py
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/slow/test_killed_writers.py tests/slow/test_killed_children.py tests/slow/test_killed_runs.py tests/slow/test_fuzz_readers.py tests/slow/test_served_apps.py
+	@OMP_NUM_THREADS=1 COMPLEARN_SOAK_MINUTES=30 COMPLEARN_SOAK_PAGES=200 $(BIN)/python -m pytest -q tests/slow/test_soak.py
+	@$(BIN)/python docs/faults.py
 
 # wheel, sdist, documentation, bill of materials and checksums in dist; known faults of what is pinned, by pip-audit
 release: .venv/.dev

@@ -28,15 +28,16 @@ def command_lines(text: str) -> list[str]:
 
 def site_builder():
     """The module docs/build.py, which builds the site and README."""
-    return _module_of_docs("build")
+    return docs_module("build")
 
 
 def release_maker():
     """The module docs/release.py, which writes what is handed out, and the page of licences."""
-    return _module_of_docs("release")
+    return docs_module("release")
 
 
-def _module_of_docs(file):
+def docs_module(file):
+    """A program of docs/."""
     name = f"complearn_docs_{file}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{file}.py")

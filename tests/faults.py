@@ -1,7 +1,4 @@
-"""What the tests of faults counted, for `docs/faults.md`.
-
-COMPLEARN_FAULTS=data/measured/faults.json python -m pytest tests/test_damage.py tests/slow/test_killed_writers.py ...
-"""
+"""What the tests of faults counted, for `docs/faults.md`: `make faults` names the file for the counts."""
 
 import json
 import os

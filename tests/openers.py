@@ -212,8 +212,7 @@ def answer(folder):
 
 
 def training_log(folder):
-    run = Run.create(folder / "run", {"method": {"name": "clip"}}) if not (folder / "run").exists() else None
-    run = run or Run.open(folder / "run")
+    run = Run.create(folder / "run", {"method": {"name": "clip"}})
     run.truncate_metrics(-1)
     for step in range(5):
         run.log({"kind": "step", "step": step, "loss": 1 / (step + 1)})

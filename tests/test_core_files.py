@@ -292,6 +292,15 @@ def test_a_temporary_folder_that_is_full_or_cannot_be_made_is_said_with_the_reme
             make()
 
 
+def test_a_panic_of_a_parser_in_rust_is_bad_data_and_an_interruption_is_none():
+    panic = type("PanicException", (BaseException,), {})  # as pyo3 raises it
+    with pytest.raises(files.BadData, match="tokenizer.json: no entry found for key; get the file again"):
+        with files.parsing("tokenizer.json"):
+            raise panic("no entry found for key")
+    with pytest.raises(KeyboardInterrupt), files.parsing("tokenizer.json"):
+        raise KeyboardInterrupt
+
+
 def test_broken_json_is_named(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1,')
     with pytest.raises(ValueError, match=r"x\.json is not readable as JSON.*line 1"):

@@ -16,7 +16,7 @@ import pytest
 import typer
 import yaml
 from conftest import ROOT
-from documents import PAGES, blocks, command_lines, document, release_maker, site_builder
+from documents import PAGES, blocks, command_lines, docs_module, document, release_maker, site_builder
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -370,3 +370,10 @@ def test_a_bill_of_materials_names_versions_and_licences():
     torch = next(part for part in bill["components"] if part["name"] == "torch")
     assert torch["purl"] == f"pkg:pypi/torch@{torch['version']}" and torch["licenses"] and bill["specVersion"] == "1.6"
     assert len({part["bom-ref"] for part in bill["components"]}) == len(bill["components"]) > 50
+
+
+def test_the_counts_of_faults_are_those_that_the_tests_kept():
+    counts = docs_module("faults")
+    page = document("docs/faults.md")
+    assert counts.with_counts(page) == page, "python docs/faults.py writes them"
+    assert len(re.findall(r"^\| T[2-8], ", page, re.M)) == 8

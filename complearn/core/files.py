@@ -71,7 +71,9 @@ def parsing(
         yield
     except BadData:
         raise
-    except Exception as error:  # a parser may raise any exception on malformed input
+    except BaseException as error:  # a parser may raise any exception on malformed input
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):  # of one in Rust
+            raise
         raise kind(f"{place}: {describe_fault(error)}{remedy and f'; {remedy}'}") from error
 
 # %% ../../nbs/core/files.ipynb #5b1f7a21

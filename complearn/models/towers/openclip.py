@@ -354,10 +354,10 @@ def load_open_clip(
         raw = library.get_tokenizer(model_name, **(local if config["text_cfg"].get("hf_tokenizer_name") else {}))
     if tensors is not None:
         load_weights(model, tensors, str(file))
-    tokenizer = open_clip_tokenizer(raw, model.context_length)
-    return OpenClipModel(
-        model, config | {"quick_gelu": quick}, _open_clip_transform(model), tokenizer, raw, not is_random
-    )
+    with opening(model_name, "get the folder again"):
+        tokenizer = open_clip_tokenizer(raw, model.context_length)
+        transform = _open_clip_transform(model)
+    return OpenClipModel(model, config | {"quick_gelu": quick}, transform, tokenizer, raw, not is_random)
 
 # %% ../../../nbs/models/towers/openclip.ipynb #aef5f0ec
 def _read_config(
@@ -367,7 +367,8 @@ def _read_config(
     library = need("open_clip", "towers")
     if model_name.startswith("local-dir:"):
         file = Path(model_name.removeprefix("local-dir:")) / "open_clip_config.json"
-        return _check_config(read_json(file), str(file))
+        with opening(file, "get the folder again"):
+            return _check_config(read_json(file), str(file))
     if model_name.startswith("hf-hub:"):
         config = library.factory._get_hf_config(model_name.removeprefix("hf-hub:"))
         return _check_config(config, f"{model_name}/open_clip_config.json", ("hf_tokenizer_name", "hf_model_name"))

@@ -21,7 +21,7 @@ import torch
 
 from ...core.config import opening
 from ...core.extras import need
-from ...core.files import BadData, read_json, write_bytes_atomic
+from ...core.files import BadData, parsing, read_json, write_bytes_atomic
 from ...data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from ...language.readings import Reading
 
@@ -206,7 +206,8 @@ class HFTokenizer(_LibraryTokenizer):
         self.clean = clean
         self.strip_sep = strip_sep
         self.vocab_size = len(tokenizer)
-        special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        with parsing(f"the tokenizer {tokenizer.name_or_path}", "get its files again from where they came"):
+            special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self.start = bool(special[0])
         self.end = bool(special[-1])
 
