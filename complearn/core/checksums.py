@@ -138,7 +138,10 @@ def write_sealed(
     path = Path(path)
 
     def fill(file: Any) -> None:
-        file.write(content) if isinstance(content, bytes) else content(file)
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            content(file)
         _sum_file(path).unlink(missing_ok=True)  # a kill leaves no checksum of another file
 
     with write_errors(path):
