@@ -122,9 +122,7 @@ def test_text_in_pictures_stays_readable_in_a_narrow_window(browser, notebook_pa
         frame = page.locator("figure:has(.scaled)")
         scrolls = frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
         assert scrolls == (width == 420) and frame.evaluate("frame => frame.tabIndex") == (0 if scrolls else -1)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
-            "the page does not scroll sideways"
-        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page does not scroll sideways"
         page.close()
     assert round(min(sizes.values()), 2) >= 10
 

@@ -1,13 +1,18 @@
 """The kernels behind served pages: how many there are, and when they end."""
 
 import asyncio
+import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from browser import write_notebook
 from test_apps_search import fetched, visitor
 
 from complearn.apps import serving as server
+from complearn.apps.pages import PAGE
 
 CELL = "import os; print('hello page of', os.environ['QUERY_STRING'])"
 WAIT = """
@@ -69,3 +74,25 @@ def test_pages_that_are_left_end_and_their_number_is_bounded(page):
         assert status == 503
         assert b"503: 2 pages are open, and each holds its models in memory; close one and wait up to 4 s" in content
     assert sum(status == 200 for status, _ in after) == 4, "a page that was left keeps its kernel"
+
+
+TOLD = "import sys; print('prepared:', 'become_kernel' in ' '.join(sys.orig_argv))"
+
+
+def test_the_kernel_of_the_first_page_is_prepared_while_the_server_starts(tmp_path):
+    pytest.importorskip("voila", reason="voila is not installed: the app is not served")
+    notebook = write_notebook(tmp_path / "page.ipynb", [WAIT, TOLD])
+    page = json.dumps({"app": "runs", "folder": str(tmp_path), "arguments": {"runs": str(tmp_path)}})
+    with server.serving(notebook, env={PAGE: page}, ahead=True) as address:
+        pages = [fetched(address, visitor())[1] for _ in range(2)]
+    assert [re.search(rb"prepared: (\w+)", content)[1] for content in pages] == [b"True", b"False"]
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
+def test_a_prepared_kernel_that_gets_no_order_ends(tmp_path, folder):
+    page = {"app": "runs", "folder": str(tmp_path), "arguments": {"runs": str(tmp_path / folder)}}
+    words = [sys.executable, "-c", "from complearn.apps.catalogue import become_kernel; become_kernel()"]
+    ended = subprocess.run(
+        words, stdin=subprocess.DEVNULL, env=os.environ | {PAGE: json.dumps(page)}, capture_output=True, timeout=120
+    )
+    assert ended.returncode == 0 and not ended.stdout

@@ -88,8 +88,33 @@ FOREIGN_HOST = r"(?!(?:127\.0\.0\.1|localhost)$).*$"
 POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'self'"
 
 
+def _prepare_first_kernel() -> None:
+    "Start the process of the first page's kernel now, so that it imports what it needs while the server starts."
+    source = "from complearn.apps.catalogue import become_kernel; become_kernel()"
+    environment = os.environ | {"JPY_PARENT_PID": str(os.getpid())}  # with which the kernel ends
+    process = subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    local = need("jupyter_client.provisioning.local_provisioner", "lab")
+    start = local.launch_kernel
+
+    def launch(words: list[str], **options: Any) -> subprocess.Popen:
+        local.launch_kernel = start
+        order = {"words": words[3:], "folder": options["cwd"], "environment": options["env"]}
+        try:
+            with process.stdin as pipe:
+                pipe.write(f"{json.dumps(order)}\n".encode())
+        except OSError:  # it has ended, and the server's log says why
+            return start(words, **options)
+        return process
+
+    local.launch_kernel = launch
+
+
 def _run_voila() -> None:
     "Run voila for this machine alone: refuse foreign hosts, and send pages that load nothing from elsewhere."
+    if os.name == "posix" and PAGE in os.environ and "--preheat_kernel=True" in sys.argv:
+        _prepare_first_kernel()
     app = need("voila.app", "lab")
     web = need("tornado.web", "lab")
     traitlets = need("traitlets", "lab")
@@ -137,6 +162,10 @@ def _run_voila() -> None:
             kernels = self.kernel_manager
             kernels.ahead = set()
             if self.voila_configuration.preheat_kernel:
+                # voila fills this in when the first kernel has started; without it the first page would start one
+                # more kernel, and wait for both
+                look = {"template": self.voila_configuration.template, "theme": self.voila_configuration.theme}
+                kernels.notebook_data[kernels.notebook_path] = look | {"kernel_ids": set()}
                 take = kernels.get_rendered_notebook
 
                 async def admit_and_take(*arguments: Any, **options: Any) -> tuple:
