@@ -79,7 +79,7 @@ def test_a_line_that_cannot_be_read_and_a_tree_that_fits_no_longer_are_named(cac
     with pytest.raises(BadData, match="corrections.jsonl line 1"):
         parse(["a cat"], "rules", cache=cache)
     path.write_text("broken\n")
-    with pytest.raises(BadData, match="line 1 .*mend or delete the line"):
+    with pytest.raises(BadData, match="line 1 .*delete that line"):
         parse(["a cat"], "rules", cache=cache)
     path.write_text(json.dumps({"caption": CAPTION, "tree": FLAT.replace("(NNS cats) (. .)", "(NNS cats.)")}) + "\n")
     with pytest.raises(BadData, match="fits no longer: .*leaf 6.* correct it again"):
