@@ -1037,7 +1037,8 @@ def test_a_run_whose_end_was_not_listed_is_ended_by_the_next_launch(small_run, t
     assert Run.open(run).done is None
     launch(run, progress=False)
     now = listing(run)
-    same = [name for name in before if name not in ("lock", "model_card.md", "metrics.jsonl", "metrics.jsonl.parts.json")]
+    grows = ("lock", "model_card.md", "metrics.jsonl", "metrics.jsonl.parts.json")
+    same = [name for name in before if name not in grows]
     assert {name: now[name] for name in same} == {name: before[name] for name in same}
     assert Run.open(run).done["step"] == 3
     fresh = prepare(tmp_path / "fresh", training_runs.config({"name": "clip", "args": {"steps": 3}}))
