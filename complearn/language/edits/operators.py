@@ -151,12 +151,39 @@ def _nouns_fit(caption: EditableCaption, left: CaptionObject, right: CaptionObje
 
 
 def _is_misread(caption: EditableCaption, each: CaptionObject) -> bool:
-    "Whether the parser joins a noun to a verb by and, or gives its article to another noun."
+    "Whether the parser gives an object what cannot be its own, as where it takes a verb for a noun."
     word = caption.words[each.head]
+    determiner = "" if each.determiner is None else caption.texts[each.determiner]
     if word.relation == "conj" and caption.words[word.head].tag.startswith("V"):  # dogs are playing or fighting
         return True
+    if determiner in ("a", "an") and word.tag == "NNS":  # a child smiles
+        return True
+    if determiner == "some" and word.tag == "NN" and each.name in caption.relations.verb_names:  # while some talk
+        return True
+    if not determiner and any(caption.words[i].tag == "VBG" for i in each.words):  # boys standing up holding plates
+        return True
     before = caption.words[min(each.words) - 1] if min(each.words) else None
-    return before is not None and before.tag == "DT" and before.relation == "det" and before.head not in each.words
+    if before is not None and before.tag == "DT" and before.relation == "det" and before.head not in each.words:
+        return True
+    return _ends_in_verb(caption, each) or _has_one_verb_of_many(caption, each)
+
+
+def _ends_in_verb(caption: EditableCaption, each: CaptionObject) -> bool:
+    "Whether an object of several words ends in what may be the verb of a caption without one: a leash burrows."
+    finite = any(word.tag in ("VBZ", "VBP", "VBD", "MD") for word in caption.words)
+    name = caption.lemmas[each.head]
+    if finite or len(each.words) == 1 or name not in caption.relations.verb_names:
+        return False
+    return caption.texts[each.head] == verb_forms(name, caption.relations.irregular)["VBZ"]
+
+
+def _has_one_verb_of_many(caption: EditableCaption, each: CaptionObject) -> bool:
+    "Whether the verb of two subjects has the form for one: a girl with green hair and a glove is swinging."
+    word = caption.words[each.head]
+    if word.relation not in ("nsubj", "nsubjpass") or caption.child(each.head, "conj") is None:
+        return False
+    verbs = [word.head, *(i for i in caption.children[word.head] if caption.words[i].relation in ("aux", "auxpass"))]
+    return not each.plural and any(caption.words[i].tag == "VBZ" for i in verbs)
 
 
 @CAPTION_EDITS.register("swap_obj")
@@ -252,9 +279,16 @@ def _agreements(
     return changes
 
 
+def _is_bare(caption: EditableCaption, each: CaptionObject) -> bool:
+    "Whether a noun that takes an article has none."
+    return each.determiner_span is None and each.count is None and not each.plural and not caption.is_mass(each.name)
+
+
 def _may_exchange_phrases(caption: EditableCaption, left: CaptionObject, right: CaptionObject) -> bool:
     "Whether two objects may change places with all that is said of them, if the words between them allow it."
     determiners = {caption.texts[each.determiner] for each in (left, right) if each.determiner is not None}
+    if len({_is_bare(caption, each) for each in (left, right)}) > 1:  # on a bench in public
+        return False
     owned = any(
         caption.words[each.determiner].tag.startswith("N") for each in (left, right) if each.determiner is not None
     )
@@ -528,6 +562,7 @@ def replace_objects(caption: EditableCaption) -> Iterator[Proposal]:
             caption.texts[each.head + 1 : each.head + 2] == ["of"]
             or each.name in HIGHEST
             and governor in ("above", "over")
+            or _is_misread(caption, each)
         ):
             continue
         nouns = [noun for noun in caption.alternatives(each.name, "noun") if (noun == "people") <= each.plural]
