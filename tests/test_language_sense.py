@@ -154,6 +154,10 @@ def test_the_worst_link_of_an_exchange_counts_most_and_so_does_its_fluency():
         ("replace_obj", [NewLink("subject", (verb, "dog"), (verb, "girl"), True) for verb in ("eat", "see")], True),
         ("replace_rel", [NewLink("subject", ("eat", "girl"), ("see", "girl"), False)], False),
         ("add_att", [NewLink("adjective", ("dog", "blue"), None, False)], False),
+        ("replace_rel", [NewLink("object", ("chase", "horse"), ("ride", "horse"), False)], True),
+        ("replace_rel", [NewLink("object", ("ride", "cat"), ("chase", "cat"), False)], False),  # hardly supported
+        ("replace_obj", [NewLink("object", ("ride", "cat"), ("ride", "dog"), False)], True),  # as hardly
+        ("replace_rel", [], False),  # nothing says that it goes together
         ("negate", [], True),
     ],
 )
