@@ -23,10 +23,11 @@ from complearn import api, command
 from complearn.core.caches import write_cache
 from complearn.core.files import CACHE_MARK, cache_dir
 from complearn.core.plugins import Registry, _declared_names, check_declared
-from complearn.core.runs import Run, training_process
+from complearn.core.runs import Run, find, training_process
+from complearn.data.divergence.measure import read_split
 from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.readers.edits import review_command, training_command
-from complearn.training.runs.snapshots import run_data
+from complearn.training.runs.snapshots import latest_snapshot, run_data
 from complearn.training.runs.sweep import _progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,6 +96,14 @@ def trained(album, tmp_path_factory):
         words = ["train", "negclip", str(album), "--preset", "smoke", "--steps", "4", "--device", "cpu"]
         assert command.main([*words, "--out", str(out)]) == 0
     return out
+
+
+def test_what_a_run_shows_are_the_photos_that_were_held_out(trained):
+    (run,) = find(trained)
+    shown = latest_snapshot(run).pairs()
+    split = read_split(trained / "split.json")
+    assert shown and {pair.image_id for pair in shown} == set(split.parts["test"])
+    assert not {pair.image_id for pair in shown} & {pair.image_id for pair in run_data(run)}
 
 
 def many(lists, cwd):
@@ -489,7 +498,7 @@ def test_an_interruption_says_how_to_go_on(album, tmp_path, monkeypatch, capsys)
 @pytest.mark.slow
 @pytest.mark.parametrize("asked, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tmp_path, asked, status):
-    line = f"train negclip {album} --preset smoke --steps 600 --device cpu --hold-out 0 --out {tmp_path}"
+    line = f"train negclip {album} --preset smoke --steps 1500 --device cpu --hold-out 0 --out {tmp_path}"
     words = [sys.executable, "-m", "complearn", *line.split()]
     run = tmp_path / "runs" / "negclip-s0"
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -505,4 +514,4 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tm
     done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=600)
     assert f"the run:     {run}" in done.stdout
     steps = [record["step"] for record in Run.open(run).records() if record["kind"] == "step"]
-    assert Run.open(run).done["step"] == 600 and steps == list(range(2, 601, 2)) and 20 < before < 600
+    assert Run.open(run).done["step"] == 1500 and steps == list(range(2, 1501, 2)) and 20 < before < 1500

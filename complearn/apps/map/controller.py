@@ -421,7 +421,10 @@ def open_map(
 ) -> MapExplorer:
     "Show images, captions, words, codes or stages of one or two models as maps."
     need("jscatter", "lab")
-    empty = "there is no model to show; train one: complearn train clip photos/, or give a model and pictures"
+    empty = (
+        "there is no model to show; name the folder with your runs: complearn open map --runs results, or train one: "
+        "complearn train clip photos/"
+    )
     sources = []
     try:
         sources = map_sources(model, runs, read_gallery(gallery), clusters=clusters, most=most)

@@ -429,7 +429,8 @@ def scores_message(
     )
     if entries and not sets:
         text = "Nothing was measured of what is selected. complearn judge asks a run questions."
-    chosen = view.questions if view.questions in sets else "average" if "average" in sets else (sets or [""])[0]
+    usual = [name for name in sets if name == "average"] or [name for name in sets if not name.endswith("retrieval")]
+    chosen = view.questions if view.questions in sets else (usual or sets or [""])[0]
     table = []
     for label, rows in lines.items():
         rows = [
@@ -457,7 +458,7 @@ def scores_message(
         ]
         out.append({"label": label, "cells": cells})
     kinds = ["" if split in ("mean", "all") else split for split, _ in columns]
-    has_items = not chosen.endswith("average")
+    has_items = not chosen.endswith(("average", "retrieval"))  # whose questions have captions to choose between
     content = {"type": "scores", "columns": names, "rows": out, "sets": sets, "chosen": chosen, "text": text}
     content |= {"kinds": kinds if has_items else []}  # what a click on a number of a column shows the answers of
     return plain(content | {"asked": _asked_text(table, chosen.endswith("average"))}), []

@@ -23,6 +23,7 @@ from ...core.own_files import follow_outside
 from ...core.runs import Run, find
 from ...core.trust import offline
 from ...data.pairs import Pair
+from ...data.readers.held_out import held_out_part
 from ...data.readers.registry import read
 from ...models.registry import build, read_model
 from ...models.scoring import search_scorer
@@ -135,7 +136,7 @@ class Snapshot:
     def pairs(self) -> Sequence[Pair]:
         "The held-out pairs of the run's data, or its training pairs where none are held out."
         try:
-            pairs = run_data(self.run)
+            pairs = run_data(self.run, lambda data: held_out_part(data) or data)
         except (OSError, ValueError, ImportError) as error:
             name = self.run.path.name
             raise RequestError(
