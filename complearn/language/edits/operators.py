@@ -169,7 +169,7 @@ def _is_misread(caption: EditableCaption, each: CaptionObject) -> bool:
 
 
 def _ends_in_verb(caption: EditableCaption, each: CaptionObject) -> bool:
-    "Whether an object of several words ends in what may be the verb of a caption without one: a leash burrows."
+    "Whether an object of several words ends in what may be the verb of a caption without one: a leash walks."
     finite = any(word.tag in ("VBZ", "VBP", "VBD", "MD") for word in caption.words)
     name = caption.lemmas[each.head]
     if finite or len(each.words) == 1 or name not in caption.relations.verb_names:
