@@ -1,5 +1,7 @@
 """The page of all runs, maps and stages, served by voila and by JupyterLab."""
 
+import shutil
+
 import pytest
 import training_runs
 from browser import (
@@ -49,7 +51,9 @@ def folder(tmp_path_factory):
 def test_the_app_is_served(app, program, folder, tmp_path):
     for needed in ("playwright.sync_api", "jupyterlab", "voila"):
         pytest.importorskip(needed, reason=f"{needed} is not installed: the apps are not served")
-    cell = {"runs": RUNS.replace("{folder!r}", repr(str(folder))), "stages": STAGES, "map": MAPS}[app]
+    # a page remembers what was selected, in a file that lies with the runs: each test has its own
+    own = shutil.copytree(folder, tmp_path / "results")
+    cell = {"runs": RUNS.replace("{folder!r}", repr(str(own))), "stages": STAGES, "map": MAPS}[app]
     last = "print('MADE', len(app.view), 'keys')"
     notebook = write_notebook(tmp_path / "app.ipynb", [cell, *([last] if program == "jupyterlab" else [])])
     env = {"COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
