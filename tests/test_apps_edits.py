@@ -239,6 +239,8 @@ def test_negatives_as_shards_hold_pictures_and_wrong_captions(tmp_path, monkeypa
         said = capsys.readouterr().out
         edited = [record for record in read_edits(tmp_path / "neg.jsonl") if record.negatives]
         assert f"{len(edited)} captions with negatives are in neg-00000.tar to neg-00002.tar" in said
+        source = {"name": "folder", "args": {"folder": str(folder)}}
+        assert said.rstrip().endswith(f"  {training_command(tmp_path / 'neg.jsonl', source)}"), "it trains as it is"
         pairs = read("webdataset", shards=str(tmp_path / "neg-{00000..00002}.tar"), text="json")
         assert [pair.caption for pair in pairs] == [record.caption for record in edited]
         assert not (tmp_path / "neg-00009.tar").exists()

@@ -1348,7 +1348,9 @@ def main(
         return 130
     lines = [*([table.to_string(index=False)] if len(table) else []), *remarks, str(rows.report)]
     if any(record.negatives for record in each_edited(path)):
-        table = None if options.reader else options.captions
+        table = options.captions
+        if options.reader:
+            table = {"name": options.reader, "args": parse_yaml(options.captions, "captions")}
         lines += ["next:", f"  {review_command(path, table)}", f"  {training_command(path, table)}"]
     print("\n".join(lines))
     return 0
