@@ -675,7 +675,7 @@ def test_a_folder_of_runs_is_no_run_and_they_are_named(tmp_path):
 def test_a_name_that_is_no_folder_is_said_before_it_is_asked_for(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
-    monkeypatch.setattr("complearn.apps.edits.command.CausalGenerator", lambda name, seed: capsys.readouterr().err)
+    monkeypatch.setattr("complearn.apps.edits.command.CausalGenerator", lambda *_: capsys.readouterr().err)
     assert make_generator(EditSettings(generator="nothere")) == "no folder nothere here; asked for as a model's name\n"
     assert make_generator(EditSettings(generator="there")) == ""
 

@@ -10,9 +10,11 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+import torch
 from stub_endpoint import stub_server
 
 from complearn.core.config import RequestError
+from complearn.core.seeds import torch_generator
 from complearn.language.edits.base import Edit
 from complearn.language.edits.proposals import _clean_proposal, align, check_proposal, explain
 from complearn.language.edits.sites import EditContext
@@ -388,31 +390,110 @@ def test_an_unknown_operator_is_refused():
         check_proposal(PARSED, CONTEXT, "replace_ob", "a cat")
 
 
-@pytest.mark.skipif(
+with_transformers = pytest.mark.skipif(
     not importlib.util.find_spec("transformers"),
     reason="transformers is not installed: pip install 'complearn[towers]'",
 )
-def test_a_tiny_random_model_from_a_folder_writes_what_the_checks_refuse(tmp_path):
+
+
+@pytest.fixture
+def causal_folder(tmp_path):
+    """A folder of a tiny random causal model, whose tokenizer knows a caption's words and the end of a line."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
     words = {
         word: k
-        for k, word in enumerate(["<unk>", "<end>", *sorted({*CAPTION.split(), "Caption", "Edited", "dog", ":"})])
+        for k, word in enumerate(
+            ["<unk>", "<end>", "\n", *sorted({*CAPTION.split(), "Caption", "Edited", "dog", ":", "a", "with"})]
+        )
     }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<end>").save_pretrained(tmp_path)
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=1, n_head=1)).save_pretrained(
-        tmp_path
-    )
-    first, second = (
-        CausalGenerator(tmp_path, seed=3, new_tokens=6).propose(CAPTION, "replace_obj", 3) for _ in range(2)
-    )
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=2, n_head=2, initializer_range=1.0)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@with_transformers
+def test_a_tiny_random_model_from_a_folder_writes_what_the_checks_refuse(causal_folder):
+    def generator(**settings):
+        return CausalGenerator(causal_folder, new_tokens=6, **settings)
+
+    first, second = (generator(seed=3).propose(CAPTION, "replace_obj", 3) for _ in range(2))
     assert first == second and len(first) == 3
-    edits, refused = generate_edits(
-        PARSED, CONTEXT, ["replace_obj", "swap_obj"], CausalGenerator(tmp_path, new_tokens=6), 2
-    )
+    edits, refused = generate_edits(PARSED, CONTEXT, ["replace_obj", "swap_obj"], generator(), 2)
     assert len(edits) + sum(refused.values()) == 4
-    again = [CausalGenerator(tmp_path, seed=3, new_tokens=6).correct(CAPTION, "swap_obj", [("a", "b")]) for _ in "ab"]
+    again = [generator(seed=3).correct(CAPTION, "swap_obj", [("a", "b")]) for _ in "ab"]
     assert again[0] == again[1] and isinstance(again[0], str)
+
+
+@with_transformers
+def test_a_language_model_draws_from_its_softmax(causal_folder):
+    """An oracle: the shares of the first words are those of the softmax of the model's own scores."""
+    generator = CausalGenerator(causal_folder, new_tokens=1, temperature=1.5)
+    prompt = "Caption : a dog with a"
+    ids = generator.tokenizer(prompt, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        expected = (generator.model(ids).logits[0, -1] / 1.5).softmax(-1)
+    n = 3000
+    texts = generator._sample([prompt] * n, [torch_generator(0, "test", k) for k in range(n)])
+    vocabulary = generator.tokenizer.get_vocab()
+    special = {"<unk>", "<end>", "\n"}  # that leave no text
+    for word, k in vocabulary.items():
+        if word not in special:
+            p = expected[k].item()
+            assert abs(texts.count(word) / n - p) < 4.5 * (p * (1 - p) / n) ** 0.5 + 1e-9
+    assert len(set(texts)) > 3
+
+
+@with_transformers
+@pytest.mark.parametrize("batch", [1, 3, 16])
+def test_sentences_are_the_same_alone_and_in_a_batch(causal_folder, batch):
+    prompts = ["Caption : a dog", f"Caption : {CAPTION}", "a", f"Edited : {CAPTION} Caption : {CAPTION}", "dog : " * 90]
+    asked = [(prompt, prompt, k) for prompt in prompts for k in range(4)]
+
+    def answers(size):
+        generator = CausalGenerator(causal_folder, seed=5, new_tokens=12, batch=size)
+        generator.model.double()
+        waiting = [generator._ask(*each) for each in asked]
+        return [generator._answer(each) for each in waiting]
+
+    assert answers(batch) == answers(20) and len(set(answers(batch))) > 10
+
+
+@with_transformers
+def test_threads_fill_a_batch_and_a_fault_reaches_each_of_them(causal_folder):
+    generator = CausalGenerator(causal_folder, seed=5, new_tokens=8)
+    generator.model.double()
+    captions = [f"a {word}" for word in CAPTION.split()] * 3
+    alone = [generator.propose(caption, "replace_obj", 2) for caption in captions]
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda caption: generator.propose(caption, "replace_obj", 2), captions)) == alone
+    assert max(sizes_of(generator, captions)) > 2, "several threads are answered at once"
+
+    def fails(*_, **__):
+        raise MemoryError("no room")
+
+    generator.model.generate = fails
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(generator.propose, caption, "replace_obj", 2) for caption in captions]
+        assert all(isinstance(each.exception(timeout=60), MemoryError) for each in asked)
+
+
+def sizes_of(generator, captions):
+    """How many sentences were written at once, where six threads ask."""
+    sizes = []
+    write = generator.model.generate
+
+    def noted(**arguments):
+        sizes.append(len(arguments["input_ids"]))
+        return write(**arguments)
+
+    generator.model.generate = noted
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda caption: generator.propose(caption, "replace_obj", 2), captions))
+    generator.model.generate = write
+    return sizes

@@ -16,8 +16,9 @@ import time
 import urllib.error
 import urllib.request
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -95,6 +96,7 @@ class CausalGenerator:
         device: str = "cpu",
         new_tokens: int = 40,  # at most so many are written
         temperature: float = 0.7,
+        batch: int = 16,  # sentences that are written at once, where several threads ask
     ):
         transformers = need("transformers", extra="towers")
         name = str(model)
@@ -104,37 +106,91 @@ class CausalGenerator:
         else:
             opening = nullcontext()
         with opening, open_folder(name, "config.json", "generation_config.json"), build_within(folder_size(name), name):
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(
+                name, trust_remote_code=False, padding_side="left", truncation_side="left"
+            )
             self.model = (
                 transformers.AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False).to(device).eval()
             )
+        if self.tokenizer.pad_token is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token or self.tokenizer.convert_ids_to_tokens(0)
         self.name = str(model)
         self.seed = seed
         self.new_tokens = new_tokens
         self.temperature = temperature
+        self.batch = batch
+        self._waiting: deque[tuple[str, torch.Generator, Future]] = deque()
+        self._turn = threading.Lock()
 
     def propose(self, caption: str, operator: str, n: int = 1) -> list[str]:
         "Sample up to n sentences."
-        return [self._sample(_edit_prompt(caption, operator), caption, operator, k) for k in range(n)]
+        prompt = _edit_prompt(caption, operator)
+        asked = [self._ask(prompt, caption, operator, k) for k in range(n)]
+        return [self._answer(each) for each in asked]
 
     def correct(self, caption: str, operator: str, refused: Sequence[tuple[str, str]]) -> str:
         "Sample another sentence."
-        return self._sample(_edit_prompt(caption, operator, refused), caption, operator, "again", len(refused))
+        return self._answer(
+            self._ask(_edit_prompt(caption, operator, refused), caption, operator, "again", len(refused))
+        )
+
+    def _ask(self, prompt: str, *draw: str | int) -> Future:
+        "Put a question in the row of those that wait."
+        answer = Future()
+        self._waiting.append((prompt, torch_generator(self.seed, "generate", *draw), answer))
+        return answer
+
+    def _answer(self, answer: Future) -> str:
+        "Wait for an answer. Whoever has the turn answers for all that wait, so that threads fill a batch."
+        with self._turn:
+            while not answer.done():
+                taken = [self._waiting.popleft() for _ in range(min(self.batch, len(self._waiting)))]
+                try:
+                    texts = self._sample([prompt for prompt, _, _ in taken], [draw for _, draw, _ in taken])
+                except BaseException as error:
+                    for *_, other in taken:
+                        other.set_exception(error)
+                    raise
+                for (*_, other), text in zip(taken, texts):
+                    other.set_result(text)
+        return answer.result()
 
     @torch.no_grad()
-    def _sample(self, prompt: str, *draw: str | int) -> str:
-        "The line that follows a question, one token after the other."
-        asked = self.tokenizer(prompt, return_tensors="pt")["input_ids"][:, -self.context :].to(self.model.device)
-        generator = torch_generator(self.seed, "generate", *draw)
-        ids = asked
-        for _ in range(self.new_tokens):
-            logits = self.model(ids[:, -self.context :]).logits[0, -1].float().cpu()
-            token = torch.multinomial((logits / self.temperature).softmax(-1), 1, generator=generator)
-            ids = torch.cat([ids, token[None].to(ids.device)], 1)
-            text = self.tokenizer.decode(ids[0, asked.shape[1] :], skip_special_tokens=True)
-            if int(token) == self.tokenizer.eos_token_id or "\n" in text.strip():
-                break
-        return text.strip().partition("\n")[0]
+    def _sample(self, prompts: Sequence[str], draws: Sequence[torch.Generator]) -> list[str]:
+        """The line that follows each question. Each has draws of its own, so the others of its batch change nothing
+        but the rounding."""
+        room = max(1, self.context - self.new_tokens)
+        inputs = self.tokenizer(list(prompts), return_tensors="pt", padding=True, truncation=True, max_length=room)
+        length = inputs["input_ids"].shape[1]
+
+        def with_noise(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            "Scores whose maximum is a sample of their softmax (Gumbel's noise)."
+            uniform = torch.stack([torch.rand(scores.shape[1], generator=draw, dtype=torch.float64) for draw in draws])
+            noise = -(-uniform.clamp_min(1e-300).log()).clamp_min(1e-300).log()
+            return scores.double() / self.temperature + noise.to(scores.device)
+
+        def lines(ids: torch.Tensor) -> list[str]:
+            "What was written, without what is around it."
+            return [text.strip() for text in self.tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)]
+
+        def has_line(ids: torch.Tensor, scores: Any) -> torch.Tensor:
+            "Which have written a whole line."
+            return torch.tensor(["\n" in text for text in lines(ids)], device=ids.device)
+
+        transformers = need("transformers", extra="towers")
+        settings = transformers.GenerationConfig(
+            max_new_tokens=self.new_tokens,
+            do_sample=False,
+            eos_token_id=self.tokenizer.eos_token_id,
+            pad_token_id=self.tokenizer.pad_token_id,
+        )
+        written = self.model.generate(
+            **inputs.to(self.model.device),
+            generation_config=settings,
+            logits_processor=[with_noise],
+            stopping_criteria=transformers.StoppingCriteriaList([has_line]),
+        )
+        return [text.partition("\n")[0] for text in lines(written)]
 
     @property
     def context(self) -> int:

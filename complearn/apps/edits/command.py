@@ -37,6 +37,7 @@ from pydantic import Field
 from .exports import write_negatives
 from ...core.checksums import checksum
 from ...core.config import RequestError, check_choice, note_typed, parse_yaml, strict
+from ...core.device import pick_device
 from ...core.files import parsing, plain, read_json, temporary_folder, temporary_space, write_errors, write_json
 from complearn.core.journals import (
     MOST_LINES,
@@ -349,7 +350,7 @@ def make_generator(
         )
     elif not Path(settings.generator).exists():
         print(f"no folder {settings.generator} here; asked for as a model's name", file=sys.stderr)
-    return CausalGenerator(settings.generator, settings.seed)
+    return CausalGenerator(settings.generator, settings.seed, str(pick_device("auto")))
 
 # %% ../../../nbs/apps/edits/command.ipynb #0122f3fb
 def _placeless_reason(parsed: Parse, context: EditContext, operators: Sequence[str]) -> str:
@@ -704,7 +705,9 @@ def edit_lines(
     workers: int = 1,  # processes; the lines are the same at any number
     numbers: Sequence[int] | None = None,  # of the rows to edit, ascending; None: all
     images: Mapping[str, Any] = {},  # pictures by the rows' ids, for a model that ranks
-    concurrency: int = 1,  # requests to an endpoint at once; the lines are the same at any number
+    # requests to an endpoint at once, or sentences that a language model here writes at once: the lines are the same
+    # at any number (of a model here, but for the rounding of its scores)
+    concurrency: int = 1,
 ) -> Iterator[list[str]]:  # some lines at a time
     """The lines of a file of edits; raise an error at once if a word list, WordNet or a model cannot be opened. Where a
     language model did not answer for some rows, their lines are left out and the error comes after the others."""
@@ -722,7 +725,8 @@ def edit_lines(
     _shared["generator"] = make_generator(settings)
     _shared["ranker"] = scorer and Ranker(scorer, images)
     if _shared["generator"]:
-        return _asked_lines(numbers, concurrency if isinstance(_shared["generator"], EndpointGenerator) else 1)
+        several = isinstance(_shared["generator"], (EndpointGenerator, CausalGenerator))
+        return _asked_lines(numbers, concurrency if several else 1)
     portions = (list(map(int, numbers[start : start + PORTION])) for start in range(0, len(numbers), PORTION))
     if workers < 2 or settings.rank_by or "fork" not in multiprocessing.get_all_start_methods():
         return map(_portion_lines, portions)
@@ -884,7 +888,7 @@ def edit_captions(
     workers: int = 1,
     progress: bool = True,  # whether bars are shown
     images: Mapping[str, Any] = {},  # pictures by the rows' ids, for a model that ranks
-    concurrency: int = 1,  # requests to an endpoint at once
+    concurrency: int = 1,  # as of `edit_lines`
     operators: Sequence[str] = (),  # those of one's own among the settings', as module:name
 ) -> Path:
     """Edit captions into a file, or go on with it; raise RequestError where a language model does not answer: the rest
@@ -1187,9 +1191,9 @@ def make_parser() -> argparse.ArgumentParser:
         default=1,
         help="how often a language model whose edit is refused is told the reason and asked again (default: 1)",
     )
-    parser.add_argument("--concurrency", type=int, default=4, help="requests to the endpoint at once; they change "
-                                                                   "nothing in what comes "
-                        "out (default: 4)")  # fmt: skip
+    parser.add_argument("--concurrency", type=int, default=4, help="requests to the endpoint at once, or "
+                        "sentences that a language model here writes at once; they change nothing in what comes out, "
+                        "but for the rounding of a model here (default: 4)")  # fmt: skip
     parser.add_argument(
         "--workers", type=int, default=1, help="processes; they change nothing in what comes out (default: 1)"
     )
