@@ -79,3 +79,18 @@ def bag_of_words(width=64):
 def random_scorer():
     "Independent random vectors for every image and every text."
     return StandIn(hashed, lambda text: hashed(f"the text {text}"))
+
+
+def write_causal(folder, words):
+    """A folder of a tiny random causal language model, whose tokenizer knows some words and the end of a line."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    numbers = {word: k for k, word in enumerate(["<unk>", "<end>", "\n", *sorted({*words})])}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<end>").save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"n_positions": 64, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(numbers), initializer_range=1.0, **sizes)).save_pretrained(folder)
+    return folder

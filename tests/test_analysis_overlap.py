@@ -6,6 +6,7 @@ import json
 
 import pandas as pd
 import pytest
+from stand_ins import write_causal
 
 from complearn.analysis.identifiability import overlap
 from complearn.analysis.identifiability.explanations import (
@@ -284,8 +285,46 @@ def test_what_a_language_model_wrote_stands_beside_the_rules(experiment, tmp_pat
     lines = [{"id": item.id, "image_id": "", "caption": item.captions[0], "negatives": ["a shoe"]} for item in choices]
     (tmp_path / "written.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     asked = {"sets": ["sugarcrepe"], "others": json.dumps({"language model": str(tmp_path / "written.jsonl")})}
+    # the registry's own name for a language model of a folder, which `judge_model` then names
+    write_causal(tmp_path / "model", ["swap_obj", "none", "replace_att"])
+    asked |= {"judge": "causal", "judge_model": str(tmp_path / "model")}
     assert experiment("experiments/overlap", tmp_path / "out", **asked).good
     rows = rows_table(Result.read(tmp_path / "out").rows)
     table = rows[rows.split == "all"].set_index(["method", "metric"]).value
     assert table["language model, 1 call", "edit_distance"] > table["rules, 1 call", "edit_distance"]
+    judged = table[table.index.get_level_values("metric") == "judged"].astype(float)
+    assert judged.drop([(overlap.ANY, "judged")]).sum() == pytest.approx(1)
     assert "language model" not in table.index.get_level_values("method"), "measured, so not called unmeasured"
+
+
+class Judge:
+    """Answers by the words that come in, in the ways in which language models talk."""
+
+    def __init__(self):
+        self.asked = []
+
+    def answer(self, prompt, number=0):
+        self.asked.append(prompt)
+        after = prompt.rpartition("After: ")[2].partition("\n")[0]
+        said = {
+            "cat": "<think>replace_att?</think> Replace_obj.",
+            "red": "The edit is **add_att**",
+            "all": "none",
+            "who": "?",
+        }
+        return next(text for word, text in said.items() if word in after.split())
+
+
+def test_a_judge_says_which_operator_makes_a_negative():
+    texts = ["a cat runs", "a red dog runs", "not at all so", "who knows", "a cat sleeps"]
+    choices = [Choice("one" if k < 3 else "two", (None,), ("a dog runs", text), f"{k}") for k, text in enumerate(texts)]
+    judge = Judge()
+    rows = overlap.judge_rows(choices, "d", judge, progress=False)
+    shares = {(line["split"], line["method"]): (line["value"], line["n"]) for line in rows}
+    assert {line["metric"] for line in rows} == {"judged"} and len(judge.asked) == 5
+    assert all("swap_obj: exchange two objects" in prompt and prompt.endswith("Edit:") for prompt in judge.asked)
+    assert shares["all", "replace_obj"] == (2 / 5, 5) and shares["all", "add_att"] == (1 / 5, 5)
+    assert shares["all", overlap.ANY] == (3 / 5, 5)
+    assert shares["all", "none"] == shares["all", "no answer"] == (1 / 5, 5)
+    assert shares["one", overlap.ANY] == (2 / 3, 3) and shares["two", "no answer"] == (1 / 2, 2)
+    assert overlap.judge_rows([], "d", judge, progress=False) == []

@@ -44,6 +44,7 @@ from complearn.evaluation.search.gallery import Gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
 from complearn.language.parsing.dependencies import load_model as load_spacy
 from complearn.language.parsing.registry import ParseCache, parse, read_corrections, write_correction
+from complearn.models.entailment import Entailment
 from complearn.models.generators import CausalGenerator
 from complearn.models.registry import build, load_model, save_model
 from complearn.models.towers.factory import text_tower, vision_tower
@@ -659,6 +660,7 @@ OTHERS = {  # kind of folder -> what fills it, its names, what is done with it
         ("config.json", "generation_config.json", "model.safetensors"),
         lambda folder: CausalGenerator(folder),
     ),
+    "entailment": (hf_folder, ("config.json", "model.safetensors"), lambda folder: Entailment(folder)),
 }
 
 

@@ -11,6 +11,7 @@ from email.utils import format_datetime
 
 import pytest
 import torch
+from stand_ins import write_causal
 from stub_endpoint import stub_server
 
 from complearn.core.config import RequestError
@@ -146,6 +147,9 @@ CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is ta
     ("replace_att", "two dogs", "three dogs"): "",
     ("add_att", "A dog in the park", "A white dog in the park"): "",
     ("add_att", "A dog in the park", "A brown dog in the park"): "say or imply",  # another caption of the image does
+    ("add_att", "A dog in the park", "A red dog in the park"): "do not rule out",  # a brown dog may be called red
+    ("add_att", "A horse in the park", "A red horse in the park"): "do not rule out",  # nobody says its colour
+    ("replace_att", "A brown dog in the park", "A red dog in the park"): "another name of an animal's colour",
     ("add_att", "A dog in the park", "A dog in the the park"): "repeats a word",
     ("add_att", "A dog in the park", "A dog red in the park"): "adds no adjective before a noun",
     ("add_obj", "A man with a dog", "A man with a dog and a cat"): "",
@@ -398,23 +402,7 @@ with_transformers = pytest.mark.skipif(
 
 @pytest.fixture
 def causal_folder(tmp_path):
-    """A folder of a tiny random causal model, whose tokenizer knows a caption's words and the end of a line."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-
-    words = {
-        word: k
-        for k, word in enumerate(
-            ["<unk>", "<end>", "\n", *sorted({*CAPTION.split(), "Caption", "Edited", "dog", ":", "a", "with"})]
-        )
-    }
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<end>").save_pretrained(tmp_path)
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=2, n_head=2, initializer_range=1.0)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    return tmp_path
+    return write_causal(tmp_path, {*CAPTION.split(), "Caption", "Edited", "dog", ":", "a", "with"})
 
 
 @with_transformers

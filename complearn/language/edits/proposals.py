@@ -30,7 +30,7 @@ from complearn.language.edits.operators import (
     tone_before,
 )
 from .persons import adjectives_may_change_places, nouns_may_change_places, recolours
-from .sites import CAPTION_EDITS, EditableCaption, EditContext
+from .sites import CAPTION_EDITS, COATS, EditableCaption, EditContext
 from ..lexicon.relations import verb_forms
 from ..parsing.base import Parse
 from ..parsing.chunks import CharSpan
@@ -280,7 +280,7 @@ def _misplaced_fault(
     difference: Difference,
     words: Sequence[str],  # that come in
 ) -> str | None:  # None: nothing
-    "What speaks against words in their place, whatever the captions say."
+    "What speaks against words in their place."
     if kind == "att" and (noun := _described(caption, difference)):
         if not all(caption.relations.suits(word, noun) for word in words):
             return "brings an adjective that the noun cannot have"
@@ -294,6 +294,11 @@ def _misplaced_fault(
                 return "changes a part of a colour's name"
         if not difference[0] and {*words} & caption.relations.usual.get(noun.rpartition(" ")[2], frozenset()):
             return "brings an adjective that goes without saying"
+        said = caption.barred("adjective")  # which has its own reason
+        if not difference[0] and not all(word in said or caption.is_ruled_out(word, noun) for word in words):
+            return "brings a colour or a pattern that the captions of the image do not rule out"
+        if COATS & {*difference[0]} and any(caption.is_near(word, noun) for word in words):
+            return "brings another name of an animal's colour"
     if kind == "rel":
         changed = changed_words(caption, [difference])
         deeds = deeds_of_the_living(caption)
