@@ -1153,6 +1153,112 @@ def test_a_page_shows_a_new_step_within_two_seconds(tmp_path):
         assert time.monotonic() - begun < 10, "two seconds on a quiet machine"
 
 
+def log_step(run, step, loss=1.5):
+    run.log({"kind": "step", "step": step, "phase": "contrastive", "loss": loss, "lr": 0.001, "contrastive_loss": loss})
+
+
+def wait_until(page, is_so):
+    """Let a page work until something is so, and what came of it is drawn."""
+    for _ in range(400):
+        if is_so():
+            page.wait_for_timeout(50)
+            return
+        page.wait_for_timeout(25)
+    raise AssertionError("it was not so within ten seconds")
+
+
+@pytest.mark.browser
+def test_a_press_on_a_line_outlives_what_a_training_changes(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    make_run(tmp_path / "still-s0", "negclip")
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.wait_for_selector(".cl-list tbody tr")
+        steps = page.locator("tr:has(input[data-name='clip-s0']) td[data-col=step]")
+        still = page.locator("tr:has(input[data-name='still-s0'])").element_handle()
+        steps.hover()
+        page.mouse.down()
+        log_step(run, 41)
+        wait_until(page, lambda: 41 in [entry.step for entry in controller.entries])
+        assert steps.inner_text() == "40", "nothing is drawn under the pointer"
+        page.mouse.up()
+        page.wait_for_function("document.querySelector(`input[data-name='clip-s0']`).checked")
+        assert [entry.name for entry in controller.selected] == ["clip-s0"]
+        page.wait_for_function("document.querySelector('.cl-chosen td[data-col=step]').innerText === '41'")
+        assert still.evaluate("node => node.isConnected"), "a line that did not change is the node that it was"
+        log_step(run, 42)
+        page.wait_for_function("document.querySelector('.cl-chosen td[data-col=step]').innerText === '42'")
+        assert still.evaluate("node => node.isConnected")
+
+
+@pytest.mark.browser
+def test_smoothing_is_dragged_while_the_kernel_answers(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_selector(".cl-picture svg")
+        slider = page.locator("[data-key=smooth]")
+        slider.scroll_into_view_if_needed()
+        node = slider.element_handle()
+        box = slider.bounding_box()
+        y = box["y"] + box["height"] / 2
+        curve = page.locator(".cl-curve").first
+        drawn, weights = [curve.get_attribute("d")], []
+        page.mouse.move(box["x"] + 8, y)
+        page.mouse.down()
+        for part in (0.2, 0.35, 0.5, 0.65, 0.8):
+            page.mouse.move(box["x"] + part * box["width"], y)
+            before = max([0, *weights])
+            wait_until(page, lambda before=before: controller.view.weight > before)
+            weights.append(controller.view.weight)
+            drawn.append(curve.get_attribute("d"))
+            if part == 0.5:
+                log_step(run, 41)
+                wait_until(page, lambda: controller.entries[0].step == 41)
+        page.mouse.up()
+        assert weights == sorted(set(weights)) and 0.1 < weights[0] < 0.3 and 0.7 < weights[-1] < 0.9
+        assert len(set(drawn)) == len(drawn), "the curves follow the hand"
+        assert node.evaluate("node => node.isConnected")
+        assert float(slider.input_value()) == weights[-1]
+        assert page.locator(".cl-weight").inner_text() == f"{weights[-1]:.2f}"
+        controller.handle({"action": "smooth", "weight": 0.25})
+        page.get_by_text("Select none").click()
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_function("document.querySelector('[data-key=smooth]')?.value === '0.25'")
+
+
+@pytest.mark.browser
+def test_what_is_open_in_the_panel_of_curves_outlives_a_new_step(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_selector(".cl-picture svg")
+        log_step(run, 41, 1.25)
+        page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('1.25')", timeout=15_000)
+        kept = [page.locator(f"[data-key='{key}']").element_handle() for key in ("Loss", "Score", "band")]
+        picture = page.locator(".cl-picture").first
+        picture.scroll_into_view_if_needed()
+        box = picture.bounding_box()
+        page.locator("[data-key=Loss]").focus()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 80)
+        said = page.locator(".cl-said").first.inner_text()
+        assert re.match(r"step \d+: clip", said)
+        page.mouse.down()
+        log_step(run, 42, 0.75)
+        page.wait_for_timeout(2500)
+        page.mouse.up()
+        page.wait_for_function("document.querySelector('.cl-onward').innerText.includes('kept when it has ended')")
+        page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('0.75')", timeout=15_000)
+        assert page.locator(".cl-said").first.inner_text() == said, "what a pointer rests on is still said"
+        assert page.evaluate("document.activeElement.dataset.key") in ("Loss", "Loss picture")
+        assert [node.evaluate("node => node.isConnected") for node in kept] == [True, True, True]
+
+
 def test_the_scores_of_a_study_begin_with_binding():
     rows = [
         row("clip", 0, "end", 9, "average", split, "accuracy", value)

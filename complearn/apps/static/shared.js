@@ -17,6 +17,54 @@ export const h = (tag, attributes = {}, ...children) => {
 const present = children => children.flat().filter(child => child != null && child !== false);
 export const fill = (node, ...children) => node.replaceChildren(...present(children));
 
+// Fill a node with parts [key, data, make]. A part whose data are those of the last time stays the node that it was, with
+// its focus, its open list and whatever is pressed or dragged in it.
+export const renew = (node, parts) => {
+  const known = node.renewed ?? new Map();
+  node.renewed = new Map();
+  const wanted = parts.map(([key, data, make]) => {
+    const text = JSON.stringify(data);
+    const last = known.get(key);
+    const child = last?.text === text && last.child.parentNode === node ? last.child : make();
+    node.renewed.set(key, { text, child });
+    return child;
+  });
+  const staying = new Set(wanted);
+  for (const child of [...node.childNodes]) if (!staying.has(child)) child.remove();
+  wanted.forEach((child, k) => {
+    if (node.childNodes[k] !== child) node.insertBefore(child, node.childNodes[k] ?? null);
+  });
+};
+
+// A click belongs to the node on which the pointer went down: what is drawn again in between takes the click away. Returns
+// a function that does something at once, or after the pointer has left a node that it is down on; only the last of
+// several things is done then.
+const UNTIL_CLICKED = 60; // milliseconds; a finger's click comes a little after the finger
+export const whenReleased = node => {
+  let isDown = false;
+  let waiting = null;
+  let timer = 0;
+  const release = () => {
+    for (const name of ["pointerup", "pointercancel"]) window.removeEventListener(name, release, true);
+    timer = setTimeout(() => {
+      isDown = false;
+      const act = waiting;
+      waiting = null;
+      act?.();
+    }, UNTIL_CLICKED);
+  };
+  const press = () => {
+    clearTimeout(timer);
+    isDown = true;
+    for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, release, true);
+  };
+  node.addEventListener("pointerdown", press, true);
+  return act => {
+    if (isDown) waiting = act;
+    else act();
+  };
+};
+
 export const button = (label, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, label);
 export const toggle = (label, on, onclick, attributes = {}) => button(label, onclick, { "aria-pressed": String(on), ...attributes });
 export const track = (share, kind = "") =>
