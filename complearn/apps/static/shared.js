@@ -429,6 +429,7 @@ export const connect = (app, model, listeners) => {
   const putAway = event => {
     if (event.key !== "Escape" || !shownMeaning || !app.node.contains(shownMeaning.node)) return;
     hideMeaning();
+    event.preventDefault(); // a search field would empty itself
     event.stopImmediatePropagation();
   };
   const tapElsewhere = ({ target }) => {
