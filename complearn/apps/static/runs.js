@@ -3,7 +3,7 @@
 import {
   button,
   connect,
-  copyText,
+  copyable,
   count,
   download,
   explained,
@@ -689,11 +689,11 @@ class Runs {
           h("label", {}, h("span", { class: "cl-label" }, "Tags, with spaces between them"), tagged),
           h("label", {}, h("span", { class: "cl-label" }, "Note"), written),
           both.length ? h("span", { class: "cl-label" }, "What you can do with both runs") : null,
-          both.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
+          both.map(command => copyable(command, command)),
           commands.length
             ? h("span", { class: "cl-label" }, both.length ? `What you can do with ${name}` : "What you can do with it")
             : null,
-          commands.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
+          commands.map(command => copyable(command, command)),
         ),
       ),
     );
@@ -726,17 +726,7 @@ class Runs {
 }
 
 // A line for a terminal, under what it is for.
-const commandLine = ({ title, command }) => {
-  const said = h("span", { class: "cl-small cl-muted", role: "status" });
-  const copy = button("Copy", () => copyText(command, said, "the line above"), { "aria-label": `copy: ${title}` });
-  return h(
-    "li",
-    {},
-    h("span", { class: "cl-label" }, title),
-    h("pre", { class: "cl-code", tabindex: "0", "aria-label": title }, command),
-    h("div", { class: "cl-row" }, copy, said),
-  );
-};
+const commandLine = ({ title, command }) => h("li", {}, h("span", { class: "cl-label" }, title), copyable(command, title));
 
 const problemLines = problems => problems.map(problem => h("p", { class: "cl-small cl-remark" }, problem));
 

@@ -205,6 +205,13 @@ export const copyText = (text, said, where) => {
   );
 };
 
+// A line of code with a button that copies it.
+export const copyable = (text, name) => {
+  const said = h("span", { class: "cl-small cl-muted", role: "status" });
+  const copy = button("Copy", () => copyText(text, said, "the line above"), { "aria-label": `copy: ${name}` });
+  return [h("pre", { class: "cl-code", tabindex: "0", "aria-label": name }, text), h("div", { class: "cl-row" }, copy, said)];
+};
+
 // Buffers arrive as DataViews into a larger message, at places that no array of wider numbers may start at: copy.
 export const bytes = view => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
 export const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
@@ -342,8 +349,12 @@ class Views {
     app.stepView = by => this.step(by);
     this.trail = openTrail(address => app.send({ action: "connect", view: address }), model);
     const step = by => () => this.step(by);
-    this.before = button("↶", step(-1), { "aria-label": "the view before", title: "the view before (Ctrl and Z)" });
-    this.after = button("↷", step(1), { "aria-label": "the view after", title: "the view after (Ctrl, Shift and Z)" });
+    // An app with changes of its own to take back has the keys first: see onKey.
+    const [undo, redo] = app.changeKeys ?? ["", ""];
+    const before = `the view before (Ctrl and Z${undo})`;
+    const after = `the view after (Ctrl, Shift and Z${redo})`;
+    this.before = button("↶", step(-1), { "aria-label": "the view before", title: before });
+    this.after = button("↷", step(1), { "aria-label": "the view after", title: after });
     const copy = button("Copy as Python", () => app.send({ action: "copy_code" }), { title: "lines that open what you see" });
     this.bar = h("span", { class: "cl-row cl-views", hidden: true }, h("span", { class: "cl-group" }, this.before, this.after), copy);
     this.fault = h("p", { class: "cl-small cl-fault", role: "alert" });
@@ -400,7 +411,8 @@ class Views {
     this.code.hidden = true;
     this.copy.focus();
   }
-  // Ctrl and Z takes back the last change of the view; in a text field it is the text's own.
+  // Ctrl and Z takes back the last thing that was done in an app that keeps what is done, or else the last change of the
+  // view; in a text field it is the text's own.
   onKey(event) {
     const { target, key } = event;
     if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key.toLowerCase())) return;
@@ -408,7 +420,8 @@ class Views {
     if (!isMine || target.matches(TEXT_FIELDS)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    this.step(key.toLowerCase() === "y" || event.shiftKey ? 1 : -1);
+    const by = key.toLowerCase() === "y" || event.shiftKey ? 1 : -1;
+    if (!this.app.stepChange?.(by)) this.step(by);
   }
 }
 
