@@ -471,7 +471,7 @@ def test_a_score_says_what_guessing_gets_and_whether_it_is_that(tmp_path):
     assert all("guessing gets 50.0" in cell["about"] for cell in scores["rows"][0]["cells"])
     scores = asked(page, "choose_questions", name="sugarcrepe")["scores"]
     at, above = scores["rows"][0]["cells"]
-    assert at["note"] == "chance" and "guessing gets 50.0, which is not excluded" in at["about"]
+    assert at["note"] == "chance 50.0" and "guessing gets 50.0, which is not excluded" in at["about"]
     assert above["note"] == "" and above["about"].endswith("guessing gets 50.0")
 
 
