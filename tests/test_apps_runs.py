@@ -605,7 +605,19 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
                 assert item["heading"] == f"{title}{way}: only {name} is right" and "_" not in item["heading"]
                 assert item["texts"][0].startswith("✓")
                 assert all(uri.startswith("data:image/png;base64,") for uri in item["pictures"])
+        both_wrong = int(re.search(r"neither in ([\d,]+)", shown["counts"]).group(1).replace(",", ""))
+        items = [item for item in shown["items"] if item["winner"] == "neither"]
+        assert len(items) == min(12, both_wrong)
+        assert all(item["heading"].endswith(": both are wrong") for item in items)
+        numbers = {first: counts[first], second: counts[second], "neither": both_wrong}
+        titles = {first: f"Only {first} is right", second: f"Only {second} is right", "neither": "Both are wrong"}
+        assert shown["groups"] == [
+            [name, f"{titles[name]} ({count:,})" if count <= 12 else f"{titles[name]} (12 of {count:,})"]
+            for name, count in numbers.items()
+            if count
+        ]
     assert sum(len(asked(page, "choose_questions", name=name)["answers"]["items"]) for name in answers["sets"]) > 4
+    assert any(item["winner"] == "neither" for item in shown["items"]), "pictures that both get wrong are shown"
     shown = asked(page, "show_answers", name="generated/sugarcrepe", kind="swap_att")["answers"]
     title = operator_title("swap_att")
     assert (shown["chosen"], shown["kind"]) == ("generated/sugarcrepe", "swap_att")
@@ -733,7 +745,19 @@ def test_an_answer_leads_on_to_the_other_apps(trained_pair):
         names = [wrong, item["winner"]] if app == "search" else [wrong]  # the one that is wrong is opened first
         assert options["--runs"] == [str(trained_pair / name) for name in names] and app == title.split()[0].lower()
         assert view.text == choice.captions[0 if "right" in title else 1]
-    assert "only one run is right in none" in refusal(page, "go_on", **place | {"winner": wrong})
+    assert "none of the answers shown is" in refusal(page, "go_on", **place | {"winner": wrong})
+    for name in shown["sets"]:
+        shown = asked(page, "choose_questions", name=name)["answers"]
+        if found := [item for item in shown["items"] if item["winner"] == "neither"]:
+            break
+    onward = asked(page, "go_on", **{key: found[0][key] for key in ("split", "id", "winner")})["onward"]
+    assert onward["text"].startswith(
+        "Each line opens clip-s1, wrong as the other is; where it names both runs, clip-s0"
+    )
+    assert opened_at(onward["lines"][0]["command"])[1]["--runs"] == [
+        str(trained_pair / "clip-s1"),
+        str(trained_pair / "clip-s0"),
+    ]
 
 
 @pytest.mark.slow
@@ -1122,6 +1146,8 @@ def test_on_a_page_a_wrong_answer_leads_on(trained_pair, tmp_path, dark):
         assert command.startswith("complearn open search --runs ") and "--view text=" in command
         page.get_by_role("button", name="copy: Search with the right caption").click()
         page.wait_for_function("document.querySelector('.cl-onward [role=status]').textContent !== ''")
+        heads = page.locator(".cl-groups h3").all_inner_texts()
+        assert heads[-1].startswith("Both are wrong (") and page.locator("[data-winner=neither]").count() > 0
         screenshot(page, f"runs-answers-{theme}")
         second.click()
         page.wait_for_function("document.querySelectorAll('.cl-onward:not([hidden])').length === 1")

@@ -555,8 +555,8 @@ class Runs {
     const select = this.content.querySelector(`select[data-key=${key}]`);
     if (select && select.value !== value) select.value = value;
   }
-  // Pictures that one run got wrong or right; or to which one of two gave the right caption and the other a wrong one.
-  showAnswers({ sets, chosen, kinds, kind, asked, counts, items, text, can_ask, ask: label }) {
+  // Pictures that one run got wrong or right; or to which one of two gave the right caption and the other a wrong one, or both.
+  showAnswers({ sets, chosen, kinds, kind, asked, counts, groups, items, text, can_ask, ask: label }) {
     const said = text ? [["text", text, () => h("p", { class: "cl-muted" }, text)]] : [];
     if (!sets.length) {
       const make = () => button(label, () => this.send({ action: "ask_questions" }), { class: "cl-primary", "data-key": "ask" });
@@ -583,14 +583,18 @@ class Runs {
     const makeChoices = () => h("div", { class: "cl-row" }, this.chooseQuestions(sets), kinds.length > 1 && this.chooseKind(kinds));
     const makeItems = () => {
       this.opened = null;
-      return h("ul", { class: "cl-items", tabindex: "0", "aria-label": "answers" }, items.map(item));
+      const group = ([winner, title]) => [
+        h("h3", {}, title),
+        h("ul", { class: "cl-items", tabindex: "0", "aria-label": title }, items.filter(each => each.winner === winner).map(item)),
+      ];
+      return h("div", { class: "cl-groups" }, groups.flatMap(group));
     };
     renew(this.content, [
       ["choices", [sets, kinds], makeChoices],
       ["asked", asked, () => h("p", { class: "cl-small cl-asked" }, asked)],
       ["counts", counts, () => h("p", { class: "cl-small cl-said" }, counts)],
       ...said,
-      ["items", items, makeItems],
+      ["items", [groups, items], makeItems],
     ]);
     this.setChoice("questions", chosen);
     this.setChoice("kind", kind);
