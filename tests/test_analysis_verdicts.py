@@ -1,5 +1,6 @@
 "What a result's page says first: the right model, the right numbers, and what cannot be said."
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +56,66 @@ def test_without_a_difference_the_least_that_would_be_seen_is_said():
     verdict = write_verdict(Result({}, rows_of(values)))
     assert "NegCLIP shows no difference from CLIP" in verdict.sentences[0]
     assert "would be missed in one of five studies of this size" in verdict.limits[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "lead"),
+    [
+        (
+            {"clip": (0.60, 0.62, 0.61, 0.59), "negclip": (0.66, 0.69, 0.66, 0.67)},
+            "NegCLIP is ahead of CLIP in binding (4 seeds each, 800 questions to each model).",
+        ),
+        (
+            {"clip": (0.6, 0.62), "il_clip": (0.61, 0.6), "negclip": (0.9, 0.91)},
+            "NegCLIP is ahead of the other 2 models in binding (2 seeds each, 800 questions to each model).",
+        ),
+        (
+            {"clip": (0.60, 0.70, 0.65, 0.62), "negclip": (0.64, 0.66, 0.66, 0.63)},
+            "No model is shown to be ahead in binding (4 seeds each, 800 questions to each model): the best, NegCLIP, "
+            "is not shown to differ from CLIP.",
+        ),
+        (
+            {"clip": (0.6,), "negclip": (0.9,)},
+            "No model is shown to be ahead in binding (1 seed each, 800 questions to each model): that takes several "
+            "seeds of each.",
+        ),
+        (
+            {"clip": (0.40, 0.41), "negclip": (0.49, 0.51)},
+            "No model is shown to be ahead in binding (2 seeds each, 800 questions to each model): the best, NegCLIP, "
+            "is at chance.",
+        ),
+        ({"clip": (0.6, 0.62)}, ""),
+    ],
+)
+def test_a_verdict_says_first_who_is_ahead_and_what_guessing_gets(values, lead):
+    result = Result({}, rows_of(values))
+    guessing = "Guessing gets 50.0 % in binding."
+    verdict = write_verdict(result)
+    assert verdict.lead == f"{lead} {guessing}".strip()
+    assert verdict.told[0] == verdict.lead and repr(verdict).startswith(verdict.lead)
+    assert f"<section class='verdict'><p>{verdict.lead}" in _result_page(result, "Mine")
+    of_study = write_verdict(Result({"rows": {}}, rows_of(values)))
+    assert of_study.lead == verdict.lead.replace("No model", "No method").replace("2 models", "2 methods")
+
+
+def test_the_chance_of_each_measure_is_said_once_for_equal_ones():
+    rows = rows_of({"clip": (0.6,)})
+    for split, metric, chance in (("replace_obj", "accuracy", 0.5), ("text_to_image", "r@1", 0.02)):
+        data = "held out/retrieval" if metric == "r@1" else "generated/sugarcrepe"
+        rows += [row("clip", 0, "end", 100, data, split, metric, 0.3, n=50)]
+        rows += [row("chance", None, None, None, data, split, metric, chance, n=50)]
+    lead = write_verdict(Result({}, rows)).lead
+    assert lead == "Guessing gets 50.0 % in binding and nouns; 2.0 % in pictures for captions."
+
+
+def test_the_table_of_a_page_has_chance_and_the_numbers_of_questions_and_seeds():
+    page = _result_page(Result({}, rows_of({"clip": (0.6, 0.62), "negclip": (0.9, 0.91)}, n=437)), "Mine")
+    table = page.partition("<table")[2].partition("</table>")[0]
+    heads = re.findall("<th>(.*?)</th>", table)
+    cells = [re.findall("<td>(.*?)</td>", line) for line in table.split("<tr>")[1:]]
+    lines = [dict(zip(heads, line)) for line in cells]
+    assert [line["n: questions to a model"] for line in lines] == ["437", "437"]
+    assert [line["seeds"] for line in lines] == ["2", "2"] and [line["chance"] for line in lines] == ["50.0", "50.0"]
 
 
 def test_models_that_are_equal_in_all_seeds_are_called_so():

@@ -52,6 +52,7 @@ from complearn.apps.serving import serving
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
+from complearn.core.outputs import counted
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.evaluation.search.checks import CaptionCheck, check_pairs
@@ -434,12 +435,19 @@ def test_a_word_opens_the_first_code_that_carries_it(folder):
     """What was open before is not about the word; the tab of the code is shown."""
     controller = open_controller(folder)
     store = controller.panels[0].store
-    found = store.words.codes_of("red").code.tolist()
+    every = store.words.codes_of("red").code.tolist()
+    found = [code for code in every if "red" in store.words.top(code, 3)]
+    assert 0 < len(found) < len(every)
     other = next(code for code in range(64) if code not in found[:1])
     controller.handle({"action": "open_code", "code": other})
     controller.handle({"action": "show_tab", "tab": "surgery"})
     messages = controller.handle({"action": "sort_codes", "by": "word", "word": "red"})
     assert [content["type"] for content, _ in messages] == ["order", "code"]
+    assert np.frombuffer(messages[0][1][0], np.int32).tolist() == found, "the most weight first"
+    assert messages[0][0]["text"] == (
+        f"“red” is among the first 3 words of {counted(len(found), 'code')}; left out: "
+        f"{counted(len(every) - len(found), 'code')} with less of it"
+    )
     assert messages[0][0]["tab"] == "code" and messages[1][0]["code"] == found[0] == controller.panels[0].code
     assert controller.address().code == found[0] and controller.address().tab == "code"
     controller.handle({"action": "open_code", "code": found[-1]})
@@ -453,6 +461,34 @@ def test_a_word_opens_the_first_code_that_carries_it(folder):
     controller.handle({"action": "show_tab", "tab": "surgery"})
     assert "zebra" in error_of(controller.handle({"action": "sort_codes", "by": "word", "word": "zebra"}))
     assert controller.tab == "surgery" and controller.panels[0].code == found[-1]
+    firsts = {word for code in range(64) for word in store.words.top(code, 3)}
+    last = next(word for word in store.words.vocabulary if not any(first.startswith(word) for first in firsts))
+    [(content, [order]), _] = controller.handle({"action": "sort_codes", "by": "word", "word": last})
+    number = len(store.words.codes_of(last))
+    assert len(np.frombuffer(order, np.int32)) == number
+    less = counted(number, "code")
+    assert content["text"] == f"“{last}” is among the first 3 words of no code; shown: {less} with less of it"
+
+
+LOOK = """() => {
+  const form = document.querySelector(".cl-codes .cl-top form");
+  form.querySelector("input").value = "red";
+  form.requestSubmit();
+  return document.querySelector(".cl-codes .cl-top [role=status]").textContent;
+}"""
+
+
+@pytest.mark.browser
+def test_a_search_for_a_word_says_that_it_is_on_its_way(folder, chromium):
+    page = attach(chromium, "codes", CodesController(code_sources(folder)))
+    page.wait_for_selector(".cl-codes .cl-top form")
+    said = page.evaluate(LOOK)  # before the kernel can have answered
+    assert said in ("the codes are loading; then “red” is looked for …", "looking for “red” …")
+    found = "document.querySelector('.cl-codes .cl-top [role=status]').textContent"
+    page.wait_for_function(f"{found}.startsWith('“red” is among the first 3 words of')")
+    assert page.evaluate(LOOK) == "looking for “red” …"
+    page.wait_for_function(f"{found}.startsWith('“red” is among')")
+    page.close()
 
 
 @pytest.fixture(scope="module")

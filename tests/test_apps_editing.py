@@ -299,6 +299,42 @@ def test_an_operator_is_called_for_all_captions_of_a_page():
     assert "there are swap_obj" in refusal(app.controller, "call_page", operator="swap_cats")
 
 
+IN_SIGHT = """(selector) => {
+  const part = document.querySelector(selector);
+  const { top, bottom } = part.getBoundingClientRect();
+  const box = part.parentNode.getBoundingClientRect();
+  return top >= 0 && bottom <= innerHeight && top >= box.top - 1 && bottom <= box.bottom + 1;
+}"""
+
+
+@pytest.mark.browser
+@with_spacy
+@pytest.mark.parametrize("width", [420, 1600])
+def test_what_an_answer_changes_is_in_sight(width):
+    """Below the list on a narrow page; a place that was chosen is whole in its list."""
+    caption = "A black dog and a brown horse chase a white cat with a small red ball near an old man in a blue shirt."
+    app = edits([world_from("small").pair("test", 6), *CAPTIONS, caption], models={"vowels": Lengths()})
+    with open_chromium() as browser:
+        page = attach(browser, "edits", app.controller, dark=width == 420)
+        page.set_viewport_size({"width": width, "height": 700})
+        page.wait_for_selector(".cl-gallery > button")
+        assert page.evaluate("scrollY") == 0
+        page.locator(".cl-gallery > button").nth(3).click()
+        page.wait_for_selector(".cl-operators button:not(:disabled)")
+        page.wait_for_function(f"({IN_SIGHT})('.cl-tree')")
+        page.locator("[data-operator=replace_obj]").click()
+        page.wait_for_selector(".cl-places button")
+        page.wait_for_function(f"({IN_SIGHT})('.cl-captions .cl-line:last-child')")
+        page.locator(".cl-places button").last.click()
+        chosen = ".cl-places button:last-child[aria-pressed=true]"
+        page.wait_for_selector(chosen)
+        place, box = (page.locator(name).bounding_box() for name in (chosen, ".cl-places"))
+        assert box["y"] <= place["y"] and place["y"] + place["height"] <= box["y"] + box["height"] + 1
+        assert box["x"] <= place["x"] and place["x"] + place["width"] <= box["x"] + box["width"] + 1
+        page.wait_for_function(f"({IN_SIGHT})('.cl-captions .cl-line:last-child')")
+        screenshot(page, f"edits-in-sight-{width}")
+
+
 @pytest.mark.browser
 @with_spacy
 def test_on_a_page():

@@ -241,29 +241,66 @@ def test_a_batch_is_taken_back_whole_and_gives_the_earlier_verdicts_again(path):
     assert app.decisions.empty and not asked(app, "go", place=0)["item"]["takes_back"]
 
 
+def test_the_last_decision_is_undone_wherever_the_view_is_and_made_again(path):
+    app = review(path)
+    assert not asked(app, "connect")["item"]["undoes"]
+    assert "none was made here" in asked(app, "undo")["error"]["text"]
+    assert "was taken back" in asked(app, "redo")["error"]["text"]
+    asked(app, "decide", verdict="accepted")
+    asked(app, "decide_many", places=[1, 2], verdict="rejected")
+    asked(app, "go", place=0)
+    item = asked(app, "undo")["item"]
+    assert item["undoes"] and item["redoes"] and app.decisions.verdict.tolist() == ["accepted"]
+    item = asked(app, "undo")["item"]
+    assert item["place"] == 0 and not item["undoes"] and app.decisions.empty
+    asked(app, "redo")
+    assert app.decisions.verdict.tolist() == ["accepted"]
+    assert not asked(app, "redo")["item"]["redoes"]
+    assert app.decisions.verdict.tolist() == ["accepted", "rejected", "rejected"]
+    assert review(path).decisions.verdict.tolist() == ["accepted", "rejected", "rejected"], "on disk too"
+    asked(app, "undo")
+    asked(app, "go", place=1)
+    assert not asked(app, "decide", verdict="accepted")["item"]["redoes"], "a new decision ends what could be redone"
+
+
 @pytest.mark.browser
-def test_keys_take_back_decisions_and_views_apart(path):
+def test_ctrl_z_takes_back_decisions_and_then_views(path):
     app = review(path)
     with open_chromium() as browser:
         page = attach(browser, "review", app.controller)
         page.wait_for_selector(".cl-line")
-        for key, left in (("a", 2), ("r", 1)):
+
+        def press(key, shown, left):
             page.locator(".cl-card").press(key)
-            page.wait_for_function(f"document.querySelector('.cl-progress').textContent.includes('{left} open')")
-        page.locator(".cl-card").press("Control+z")
+            said = f"document.querySelector('.cl-progress').textContent.includes('{left} open')"
+            page.wait_for_function(f"document.querySelector('.cl-card').textContent.includes('{shown} of 3') && {said}")
+
+        press("a", 2, 2)
+        press("r", 3, 1)
+        press("ArrowLeft", 2, 1)
+        press("ArrowLeft", 1, 1)
+        press("Control+z", 2, 2)
+        assert app.decisions.verdict.tolist() == ["accepted"], "the last decision, wherever the view is"
+        press("Control+z", 1, 3)
+        assert app.decisions.empty
+        press("Control+Shift+z", 2, 2)
+        press("Control+y", 3, 1)
+        assert app.decisions.verdict.tolist() == ["accepted", "rejected"]
+        page.get_by_role("button", name="the view before").click()
         page.wait_for_function("document.querySelector('.cl-card').textContent.includes('2 of 3')")
-        assert app.decisions.verdict.tolist() == ["accepted", "rejected"], "going back in the view decides nothing"
-        page.locator(".cl-card").press("Control+Shift+z")
-        page.wait_for_function("document.querySelector('.cl-card').textContent.includes('3 of 3')")
-        page.locator(".cl-card").press("u")
-        page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('2 open')")
-        assert app.controller.place == 1 and app.decisions.verdict.tolist() == ["accepted"]
-        page.locator(".cl-card").press("ArrowRight")
-        page.wait_for_function("document.querySelector('.cl-card').textContent.includes('3 of 3')")
-        page.click("[data-verdict=open]")
-        page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('3 open')")
-        assert app.controller.place == 0 and app.decisions.empty
+        assert len(app.decisions) == 2, "the arrow is of the view alone"
+        title = page.get_by_role("button", name="the view before").get_attribute("title")
+        assert title == "the view before (Ctrl and Z, once no decision made here is left to take back)"
+        assert "Ctrl and Z: the last one" in page.get_attribute("[data-verdict=open]", "title")
+        press("Control+z", 2, 2)
+        press("Control+z", 1, 3)
+        press("ArrowRight", 2, 3)
+        press("Control+z", 1, 3)
+        press("u", 1, 3)
         assert page.is_disabled("[data-verdict=open]"), "there is nothing left to take back"
+        press("a", 2, 2)
+        press("u", 1, 3)
+        assert app.decisions.empty
 
 
 SHELL = "document.body.append(Object.assign(document.createElement('div'), { className: 'jp-LabShell' }))"
@@ -338,6 +375,8 @@ def test_on_a_page(path):
         screenshot(page, "review-2-done")
         page.click("text=Export")
         page.wait_for_function("document.querySelector('.cl-status').textContent.includes('1 rejected left out')")
+        page.get_by_role("button", name="copy: To train on it").click()
+        page.wait_for_function("document.querySelector('.cl-body [role=status].cl-small.cl-muted').textContent !== ''")
         page.click("[data-verdict=open]")
         page.check("text=keep the open ones")
         page.click("text=Export")

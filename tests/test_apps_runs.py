@@ -471,7 +471,7 @@ def test_a_score_says_what_guessing_gets_and_whether_it_is_that(tmp_path):
     assert all("guessing gets 50.0" in cell["about"] for cell in scores["rows"][0]["cells"])
     scores = asked(page, "choose_questions", name="sugarcrepe")["scores"]
     at, above = scores["rows"][0]["cells"]
-    assert at["note"] == "chance" and "guessing gets 50.0, which is not excluded" in at["about"]
+    assert at["note"] == "chance 50.0" and "guessing gets 50.0, which is not excluded" in at["about"]
     assert above["note"] == "" and above["about"].endswith("guessing gets 50.0")
 
 
@@ -605,7 +605,19 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
                 assert item["heading"] == f"{title}{way}: only {name} is right" and "_" not in item["heading"]
                 assert item["texts"][0].startswith("✓")
                 assert all(uri.startswith("data:image/png;base64,") for uri in item["pictures"])
+        both_wrong = int(re.search(r"neither in ([\d,]+)", shown["counts"]).group(1).replace(",", ""))
+        items = [item for item in shown["items"] if item["winner"] == "neither"]
+        assert len(items) == min(12, both_wrong)
+        assert all(item["heading"].endswith(": both are wrong") for item in items)
+        numbers = {first: counts[first], second: counts[second], "neither": both_wrong}
+        titles = {first: f"Only {first} is right", second: f"Only {second} is right", "neither": "Both are wrong"}
+        assert shown["groups"] == [
+            [name, f"{titles[name]} ({count:,})" if count <= 12 else f"{titles[name]} (12 of {count:,})"]
+            for name, count in numbers.items()
+            if count
+        ]
     assert sum(len(asked(page, "choose_questions", name=name)["answers"]["items"]) for name in answers["sets"]) > 4
+    assert any(item["winner"] == "neither" for item in shown["items"]), "pictures that both get wrong are shown"
     shown = asked(page, "show_answers", name="generated/sugarcrepe", kind="swap_att")["answers"]
     title = operator_title("swap_att")
     assert (shown["chosen"], shown["kind"]) == ("generated/sugarcrepe", "swap_att")
@@ -733,7 +745,19 @@ def test_an_answer_leads_on_to_the_other_apps(trained_pair):
         names = [wrong, item["winner"]] if app == "search" else [wrong]  # the one that is wrong is opened first
         assert options["--runs"] == [str(trained_pair / name) for name in names] and app == title.split()[0].lower()
         assert view.text == choice.captions[0 if "right" in title else 1]
-    assert "only one run is right in none" in refusal(page, "go_on", **place | {"winner": wrong})
+    assert "none of the answers shown is" in refusal(page, "go_on", **place | {"winner": wrong})
+    for name in shown["sets"]:
+        shown = asked(page, "choose_questions", name=name)["answers"]
+        if found := [item for item in shown["items"] if item["winner"] == "neither"]:
+            break
+    onward = asked(page, "go_on", **{key: found[0][key] for key in ("split", "id", "winner")})["onward"]
+    assert onward["text"].startswith(
+        "Each line opens clip-s1, wrong as the other is; where it names both runs, clip-s0"
+    )
+    assert opened_at(onward["lines"][0]["command"])[1]["--runs"] == [
+        str(trained_pair / "clip-s1"),
+        str(trained_pair / "clip-s0"),
+    ]
 
 
 @pytest.mark.slow
@@ -1122,6 +1146,8 @@ def test_on_a_page_a_wrong_answer_leads_on(trained_pair, tmp_path, dark):
         assert command.startswith("complearn open search --runs ") and "--view text=" in command
         page.get_by_role("button", name="copy: Search with the right caption").click()
         page.wait_for_function("document.querySelector('.cl-onward [role=status]').textContent !== ''")
+        heads = page.locator(".cl-groups h3").all_inner_texts()
+        assert heads[-1].startswith("Both are wrong (") and page.locator("[data-winner=neither]").count() > 0
         screenshot(page, f"runs-answers-{theme}")
         second.click()
         page.wait_for_function("document.querySelectorAll('.cl-onward:not([hidden])').length === 1")
@@ -1151,6 +1177,112 @@ def test_a_page_shows_a_new_step_within_two_seconds(tmp_path):
         begun = time.monotonic()
         page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('1.25')", timeout=15_000)
         assert time.monotonic() - begun < 10, "two seconds on a quiet machine"
+
+
+def log_step(run, step, loss=1.5):
+    run.log({"kind": "step", "step": step, "phase": "contrastive", "loss": loss, "lr": 0.001, "contrastive_loss": loss})
+
+
+def wait_until(page, is_so):
+    """Let a page work until something is so, and what came of it is drawn."""
+    for _ in range(400):
+        if is_so():
+            page.wait_for_timeout(50)
+            return
+        page.wait_for_timeout(25)
+    raise AssertionError("it was not so within ten seconds")
+
+
+@pytest.mark.browser
+def test_a_press_on_a_line_outlives_what_a_training_changes(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    make_run(tmp_path / "still-s0", "negclip")
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.wait_for_selector(".cl-list tbody tr")
+        steps = page.locator("tr:has(input[data-name='clip-s0']) td[data-col=step]")
+        still = page.locator("tr:has(input[data-name='still-s0'])").element_handle()
+        steps.hover()
+        page.mouse.down()
+        log_step(run, 41)
+        wait_until(page, lambda: 41 in [entry.step for entry in controller.entries])
+        assert steps.inner_text() == "40", "nothing is drawn under the pointer"
+        page.mouse.up()
+        page.wait_for_function("document.querySelector(`input[data-name='clip-s0']`).checked")
+        assert [entry.name for entry in controller.selected] == ["clip-s0"]
+        page.wait_for_function("document.querySelector('.cl-chosen td[data-col=step]').innerText === '41'")
+        assert still.evaluate("node => node.isConnected"), "a line that did not change is the node that it was"
+        log_step(run, 42)
+        page.wait_for_function("document.querySelector('.cl-chosen td[data-col=step]').innerText === '42'")
+        assert still.evaluate("node => node.isConnected")
+
+
+@pytest.mark.browser
+def test_smoothing_is_dragged_while_the_kernel_answers(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_selector(".cl-picture svg")
+        slider = page.locator("[data-key=smooth]")
+        slider.scroll_into_view_if_needed()
+        node = slider.element_handle()
+        box = slider.bounding_box()
+        y = box["y"] + box["height"] / 2
+        curve = page.locator(".cl-curve").first
+        drawn, weights = [curve.get_attribute("d")], []
+        page.mouse.move(box["x"] + 8, y)
+        page.mouse.down()
+        for part in (0.2, 0.35, 0.5, 0.65, 0.8):
+            page.mouse.move(box["x"] + part * box["width"], y)
+            before = max([0, *weights])
+            wait_until(page, lambda before=before: controller.view.weight > before)
+            weights.append(controller.view.weight)
+            drawn.append(curve.get_attribute("d"))
+            if part == 0.5:
+                log_step(run, 41)
+                wait_until(page, lambda: controller.entries[0].step == 41)
+        page.mouse.up()
+        assert weights == sorted(set(weights)) and 0.1 < weights[0] < 0.3 and 0.7 < weights[-1] < 0.9
+        assert len(set(drawn)) == len(drawn), "the curves follow the hand"
+        assert node.evaluate("node => node.isConnected")
+        assert float(slider.input_value()) == weights[-1]
+        assert page.locator(".cl-weight").inner_text() == f"{weights[-1]:.2f}"
+        controller.handle({"action": "smooth", "weight": 0.25})
+        page.get_by_text("Select none").click()
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_function("document.querySelector('[data-key=smooth]')?.value === '0.25'")
+
+
+@pytest.mark.browser
+def test_what_is_open_in_the_panel_of_curves_outlives_a_new_step(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_selector(".cl-picture svg")
+        log_step(run, 41, 1.25)
+        page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('1.25')", timeout=15_000)
+        kept = [page.locator(f"[data-key='{key}']").element_handle() for key in ("Loss", "Score", "band")]
+        picture = page.locator(".cl-picture").first
+        picture.scroll_into_view_if_needed()
+        box = picture.bounding_box()
+        page.locator("[data-key=Loss]").focus()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 80)
+        said = page.locator(".cl-said").first.inner_text()
+        assert re.match(r"step \d+: clip", said)
+        page.mouse.down()
+        log_step(run, 42, 0.75)
+        page.wait_for_timeout(2500)
+        page.mouse.up()
+        page.wait_for_function("document.querySelector('.cl-onward').innerText.includes('kept when it has ended')")
+        page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('0.75')", timeout=15_000)
+        assert page.locator(".cl-said").first.inner_text() == said, "what a pointer rests on is still said"
+        assert page.evaluate("document.activeElement.dataset.key") in ("Loss", "Loss picture")
+        assert [node.evaluate("node => node.isConnected") for node in kept] == [True, True, True]
 
 
 def test_the_scores_of_a_study_begin_with_binding():

@@ -1062,6 +1062,7 @@ def test_what_a_number_means_is_a_hover_or_a_focus_away(place, tmp_path, chromiu
     assert tip.is_visible(), "it can be read with the mouse on it"
     page.keyboard.press("Escape")
     assert not tip.is_visible()
+    assert page.input_value(".cl-query form input") == "horse", "Escape has put the text away, and not the query"
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Tab")
@@ -1083,6 +1084,70 @@ def test_what_a_number_means_is_a_hover_or_a_focus_away(place, tmp_path, chromiu
     assert re.match(r"“.*” (adds|takes) \d\.\d{3} (to|from) the similarity", tip.inner_text())
     frame, own = (part.bounding_box() for part in (page.locator(".cl-search"), tip))
     assert frame["x"] <= own["x"] and own["x"] + own["width"] <= frame["x"] + frame["width"]
+    page.close()
+
+
+CHOOSE = """(value) => {
+  const list = document.querySelector(".cl-search select[aria-label=model]");
+  list.value = value;
+  list.dispatchEvent(new Event("change"));
+  const grid = document.querySelector(".cl-grid");
+  const former = document.querySelector(".cl-former");
+  return [grid.classList.contains("cl-dimmed"), former.hidden, former.textContent, grid.children.length];
+}"""
+OPENED = "() => !document.querySelector('.cl-dimmed') && document.querySelector('.cl-former').hidden"
+
+
+@pytest.mark.browser
+def test_pictures_of_the_model_before_are_dimmed_until_the_chosen_one_is_open(place, tmp_path, chromium):
+    model = oracle(place)
+    controller = search(place / "gallery", {"first": model, "second": model}, index=tmp_path, page_size=12).controller
+    page = attach(chromium, "search", controller)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
+    wait_for_title(page, "“horse”")
+    seen = page.evaluate(CHOOSE, "1")  # read before the kernel can have answered
+    assert seen == [True, False, "These pictures are still those of first, until second is open.", 11]
+    page.wait_for_function(OPENED)
+    assert controller.source == 1
+    assert page.evaluate(CHOOSE, "0")[0]
+    page.wait_for_function(OPENED)
+    controller.sources = controller.sources[:1]
+    page.evaluate(CHOOSE, "1")
+    page.wait_for_function("document.querySelector('.cl-results .cl-status').textContent.includes('there is no model')")
+    page.wait_for_function(OPENED)
+    assert page.locator("select[aria-label=model]").input_value() == "0", "the list names the model that is open"
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_slider_is_still_where_there_is_nothing_to_mix(place, tmp_path, chromium):
+    controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=12).controller
+    page = attach(chromium, "search", controller)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    slider, said = page.locator(".cl-search input[type=range]"), page.locator(".cl-mix")
+    assert slider.is_disabled() and said.inner_text().startswith("Choose a picture and type words first")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
+    wait_for_title(page, "“horse”")
+    assert slider.is_disabled()
+    assert said.inner_text() == "Choose a picture first: alpha mixes picture and words."
+    screenshot(page, "search-text-alone")
+    page.locator(".cl-tile", has_text="zebra").locator(".cl-picture").click()
+    page.wait_for_selector(".cl-stage img[src]")
+    page.wait_for_function("!document.querySelector('.cl-search input[type=range]').disabled")
+    assert said.inner_text().startswith("In the middle, picture and text count equally")
+    slider.focus()
+    page.keyboard.press("End")
+    controller.handle({"action": "set_alpha", "alpha": 1})
+    controller.handle({"action": "clear", "what": "text"})
+    page.get_by_role("button", name="Refresh").click()
+    page.wait_for_function("document.querySelector('.cl-mix').textContent.startsWith('Type words first')")
+    assert not slider.is_disabled(), "it stands at the end of the words, which are missing"
+    slider.focus()
+    page.keyboard.press("Home")
+    page.wait_for_function("document.querySelectorAll('.cl-grid .cl-tile').length > 0")
     page.close()
 
 

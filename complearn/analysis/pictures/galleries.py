@@ -165,21 +165,21 @@ class Wins:
     def select(
         self,
         split: str = "",  # one split; empty: all
-        winner: str = "",  # the model that is right; empty: either
+        winner: str = "",  # the model that is right, or "neither"; empty: either of both
         # the least size of both models' margins: how clearly one is right and the other wrong
         margin: float | int = 0.0,
         metric: str = "",  # one metric, e.g. of groups; empty: all
         n: int | None = None,  # at most so many
     ) -> "Wins":
-        """The items on which one model alone is right, the clearest first; raise ValueError for a name that does not
-        occur."""
+        """The items on which one model alone is right, or neither is, the clearest first; raise ValueError for a name
+        that does not occur."""
         lines = self.lines
         for column, name in (("split", split), ("metric", metric)):
             if name:
                 check_choice(column, name, tuple(lines[column].unique()))
                 lines = lines[lines[column] == name]
         if winner:
-            check_choice("winner", winner, self.names)
+            check_choice("winner", winner, (*self.names, "neither"))
         lines = lines[lines.winner.isin([winner] if winner else self.names) & (lines.clear >= margin)]
         return replace(
             self, lines=lines.sort_values("clear", ascending=False, kind="stable").head(len(lines) if n is None else n)
@@ -224,7 +224,8 @@ def _item_texts(
         )
 
     texts = [f"{mark} {caption}  [{said(k)}]" for k, (mark, caption) in enumerate(zip(marks, item.captions))]
-    return f"{line.split}, {line.metric}: {line.winner} is right", texts
+    who = "both are wrong" if line.winner == "neither" else f"{line.winner} is right"
+    return f"{line.split}, {line.metric}: {who}", texts
 
 
 def _item_pictures(

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from .averages import is_blind
 from .figures import comparison_figure, loss_curve
 from .interpolation import interpolation_curves
 from .inventory import metric_title, split_title
@@ -133,11 +134,18 @@ def _plain_table(result: Result) -> str:
     "All answers, in words, without columns that are empty."
     table = answers_table(result).dropna(axis="columns", how="all")
     table = with_intervals(table, result).reset_index()
+    of_models = result.table[~result.table.method.map(is_blind)]
+    asked = of_models.groupby(["data", "split", "metric"])
+    keys = list(zip(table.data, table.split, table.metric))
+    for name, numbers in (("n", asked.n.max()), ("seeds", asked.seed.nunique())):
+        counts = [numbers.get(key) for key in keys]
+        if any(counts):
+            table[name] = [f"{count:.0f}" if count else "" for count in counts]
     table["data"] = table.data.where(table.data != table.data.shift(), "")
     table["split"] = [_AVERAGES.get(split) or split_title(split) for split in table.split]
     table["metric"] = table.metric.map(metric_title)
     names = {name: model_title(str(name)) for name in table}
-    names |= {"data": "questions", "split": "kind", "metric": "per cent"}
+    names |= {"data": "questions", "split": "kind", "metric": "per cent", "n": "n: questions to a model"}
     return table.astype(object).where(table.notna(), "").rename(columns=names).to_html(index=False, border=0)
 
 
@@ -221,7 +229,7 @@ def _result_page(
     "Return a result as a page: verdict, main figure, setting in words; answers, training and settings fold."
     verdict = write_verdict(result)
     limits = "".join(f"<p class='limits'>{escape(text)}</p>" for text in verdict.limits)
-    sentences = "".join(f"<p>{escape(text)}</p>" for text in verdict.sentences)
+    sentences = "".join(f"<p>{escape(text)}</p>" for text in verdict.told)
     folded = [("answers", "All answers", f"<p class='note'>{_ABOUT_ANSWERS}</p>{_plain_table(result)}")]
     figures = []
     if measured := measured_scores(result):

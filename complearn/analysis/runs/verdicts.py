@@ -19,7 +19,7 @@ import pandas as pd
 import complearn
 from .averages import cell_kind, is_blind, with_averages
 from .inventory import metric_title, split_title
-from ...core.outputs import model_title
+from ...core.outputs import counted, model_title
 from ...core.results import Result, rows_table
 from ...evaluation.statistics import Paired, over_seeds, paired_test, wilson
 
@@ -197,9 +197,15 @@ class Verdict:
 
     sentences: list[str]  # what differs, by how much, how sure
     limits: list[str] = field(default_factory=list)  # what cannot be said, and why
+    lead: str = ""  # who is ahead, and what guessing gets; it comes first
+
+    @property
+    def told(self) -> list[str]:
+        "All that is said, in its order."
+        return [self.lead, *self.sentences] if self.lead else self.sentences
 
     def _repr_html_(self) -> str:
-        first, *others = map(escape, self.sentences)
+        first, *others = map(escape, self.told)
         told, more = others[: _SHOWN - 1], others[_SHOWN - 1 :]
         sentences = f"<p><strong>{first}</strong></p>" + "".join(f"<p>{text}</p>" for text in told)
         if more:
@@ -210,7 +216,7 @@ class Verdict:
         return f'<div class="verdict" style="max-width: 60em">{sentences}{limits}</div>'
 
     def __repr__(self) -> str:
-        return "\n".join([*self.sentences, *(["What cannot be said:"] if self.limits else []), *self.limits])
+        return "\n".join([*self.told, *(["What cannot be said:"] if self.limits else []), *self.limits])
 
 
 def _percent(share: float) -> str:
@@ -345,6 +351,51 @@ def _study_limits(scores: Scores, others: list[str], reference: str) -> list[str
     return limits
 
 
+def _winner_text(
+    scores: Scores,  # the first measure
+    noun: str,  # of what is compared
+) -> str:  # one sentence; empty for a single model
+    "Who is ahead: the best by its mean, where each difference from another is shown over seeds."
+    names = list(scores.by_seed)
+    if len(names) < 2:
+        return ""
+    both = scores.by_seed.dropna()
+    asked = min(scores.n.values())
+    counts = f"{counted(len(both), 'seed')} each" if len(both) else "no seed in common"
+    counts += f", {counted(asked, 'question')} to each model" if asked else ""
+    nobody = f"No {noun} is shown to be ahead in {scores.title} ({counts})"
+    if len(both) < 2:
+        return f"{nobody}: that takes several seeds of each."
+    best = both.mean().idxmax()
+    if scores.chance and scores.interval(best)[0] <= scores.chance:
+        return f"{nobody}: the best, {model_title(best)}, is at chance."
+    unclear = [name for name in names if name != best and _word(_difference(scores, best, name)) != "better"]
+    if unclear:
+        others = _list_names([model_title(name) for name in unclear])
+        return f"{nobody}: the best, {model_title(best)}, is not shown to differ from {others}."
+    behind = (
+        model_title(next(name for name in names if name != best))
+        if len(names) == 2
+        else f"the other {len(names) - 1} {noun}s"
+    )
+    return f"{model_title(best)} is ahead of {behind} in {scores.title} ({counts})."
+
+
+def _chance_text(measured: Sequence[Scores]) -> str:
+    "What guessing gets in each measure of which that is known."
+    levels = {}
+    for scores in measured:
+        if scores.chance is not None:
+            levels.setdefault(_percent(scores.chance), []).append(scores.title)
+    parts = [f"{level} % in {_join_words(titles)}" for level, titles in levels.items()]
+    return f"Guessing gets {'; '.join(parts)}." if parts else ""
+
+
+def _join_words(parts: Sequence[str]) -> str:
+    "a, b and c."
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
 def _unlearned(result: Result) -> list[str]:
     "Models whose loss is still that of guessing."
     steps = result.curves.get("steps")
@@ -372,8 +423,8 @@ def _reference_of(result: Result, models: list[str]) -> str:
 def write_verdict(
     result: Result,  # of a study, or of `judge`
 ) -> Verdict:
-    """What a result shows, in sentences from its rows: the first measure of each model beside the reference, then the
-    other measures; and what it cannot say."""
+    """What a result shows, in sentences from its rows: who is ahead in the first measure and what guessing gets, then
+    each model beside the reference, then the other measures; and what it cannot say."""
     measured = measured_scores(result)
     if not measured:
         return Verdict(
@@ -391,7 +442,9 @@ def write_verdict(
         if len(others) <= _FEW:
             sentences += _other_measures(rest, others, reference)
         limits = _study_limits(first, others, reference)
-    return Verdict(sentences, limits + _model_limits(first, models) + _unlearned(result))
+    noun = "method" if "rows" in result.setting else "model"
+    lead = " ".join(text for text in (_winner_text(first, noun), _chance_text(measured)) if text)
+    return Verdict(sentences, limits + _model_limits(first, models) + _unlearned(result), lead)
 
 # %% ../../../nbs/analysis/runs/verdicts.ipynb #vd16
 _FEW_STEPS = 100  # of training, in which no method of this package learns anything
@@ -420,11 +473,6 @@ def run_limits(
     return limits + unlearned
 
 # %% ../../../nbs/analysis/runs/verdicts.ipynb #vd13
-def _join_words(parts: Sequence[str]) -> str:
-    "a, b and c."
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
 def _group_differences(found: Sequence[tuple[str, Any]], number: Callable[[Any], str], few: int) -> str:
     "Others that are all better, or all worse: each with its difference, or the ends of many."
     if len(found) <= few:

@@ -58,7 +58,11 @@ def _order_codes(
     elif store.words is None:
         raise RequestError("the images came without captions, so no code has words; sort by usage or by index")
     else:
-        panel.order = store.words.codes_of(panel.word).code.to_numpy()
+        found = store.words.codes_of(panel.word)
+        wanted = set(" ".join(found.word).split())
+        is_first = [not wanted.isdisjoint(words) for words in top_words(panel, found.code)]
+        panel.order = found.code.to_numpy()[is_first] if any(is_first) else found.code.to_numpy()
+        panel.left_out = is_first.count(False) if any(is_first) else None
 
 # %% ../../../nbs/apps/codes/controller.ipynb #c006
 def _read_factor(
@@ -280,7 +284,8 @@ class CodesController(Controller):
 
     @action()
     def sort_codes(self, by: str, word: str = "", panel: int = 0) -> list[Message]:
-        "Sort the grid by usage or index; or show the codes that carry a word, and open the first of them."
+        """Sort the grid by usage or index; or show the codes that have a word among their first ones, by weight, and
+        open the first of them. Where no code has it there, all that carry it are shown."""
         target = self.panel(panel)
         target.order_by = by
         target.word = word.strip()

@@ -123,6 +123,7 @@ class ReviewController(Controller):
         self.decisions: dict[DecisionKey, Decision] = {}
         # what was decided here, in order: places with the decision that each had before; several are one batch
         self.steps: list[list[tuple[int, Decision | None]]] = []
+        self.undone: list[list[tuple[int, Decision | None]]] = []  # what a step that was taken back had decided
         self.wanted = ("", "", "")  # verdict, operator and words of the negatives in the list
         self.listed: list[int] = []  # their places, as they were when the list was asked for
         self.start = 0  # of the list's page
@@ -130,7 +131,9 @@ class ReviewController(Controller):
 
     def state(self) -> dict[str, Any]:
         names = ("place", "records", "items", "report", "lost", "wanted", "start")
-        copies = {name: type(getattr(self, name))(getattr(self, name)) for name in ("decisions", "steps", "listed")}
+        copies = {
+            name: type(getattr(self, name))(getattr(self, name)) for name in ("decisions", "steps", "undone", "listed")
+        }
         return {name: getattr(self, name) for name in names} | copies
 
     def open_first(self) -> None:
@@ -222,6 +225,7 @@ class ReviewController(Controller):
         }
         content |= {"correction": decision.correction if decision else "", "counts": self.counts, "note": note}
         content["takes_back"] = decision is not None or bool(self._undoable)
+        content |= {"undoes": bool(self._undoable), "redoes": bool(self.undone)}
         return plain(content), [b"" if image is None else thumbnail(image, SIDE)]
 
     def file_message(self) -> Message:
@@ -302,7 +306,7 @@ class ReviewController(Controller):
         for place, _ in step:
             self._write(Decision(*self.key(place), verdict))
         if step:
-            self.steps.append(step)
+            self._did(step)
         note = f"{counted(len(step), 'negative')} changed to {verdict}"
         note += "; Take back gives all of them their earlier verdicts again." if step else ": all chosen ones were."
         return [self.item_message(note), self.list_message()]
@@ -320,6 +324,43 @@ class ReviewController(Controller):
         "The steps that can be taken back: those after which a verdict is another one than before."
         return [step for step in self.steps if any(self.decisions.get(self.key(k)) != earlier for k, earlier in step)]
 
+    def _did(self, step: list[tuple[int, Decision | None]]) -> None:
+        "Keep a step, to take it back; what was taken back before can no longer be decided again."
+        self.steps.append(step)
+        self.undone = []
+
+    def _go_back(self, step: list[tuple[int, Decision | None]]) -> list[Message]:
+        "Give the negatives of a step the verdicts that they had before it, and go there."
+        self.undone.append([(place, self.decisions.get(self.key(place))) for place, _ in step])
+        for place, earlier in step:
+            self._write(earlier or Decision(*self.key(place), "open"))
+        self.steps = [kept for kept in self.steps if kept is not step]
+        if len(step) == 1:
+            self.place = step[0][0]
+        note = f"{len(step):,} negatives have their earlier verdicts again." if len(step) > 1 else ""
+        return [self.item_message(note), self.list_message()]
+
+    @action()
+    def undo(self) -> list[Message]:
+        "Take back the last step made here, a decision or a batch, wherever the view is; go to a decision's negative."
+        if not self._undoable:
+            raise RequestError("there is no decision to take back: none was made here")
+        return self._go_back(self._undoable[-1])
+
+    @action()
+    def redo(self) -> list[Message]:
+        "Decide again what was taken back last."
+        if not self.undone:
+            raise RequestError("there is no decision that was taken back")
+        step = self.undone.pop()
+        self.steps.append([(place, self.decisions.get(self.key(place))) for place, _ in step])
+        for place, decision in step:
+            self._write(decision or Decision(*self.key(place), "open"))
+        if len(step) == 1:
+            self.place = self.following(step[0][0]) if step[0][1] else step[0][0]
+        note = f"{len(step):,} negatives have the later verdicts again." if len(step) > 1 else ""
+        return [self.item_message(note), self.list_message()]
+
     @action()
     def decide(self, verdict: Verdict, correction: str = "") -> list[Message]:
         "Accept, reject or correct the negative and go to the next, or take its decision back."
@@ -334,7 +375,7 @@ class ReviewController(Controller):
         earlier = self.decisions.get(decision.key)
         self._write(decision)
         if decision.verdict != "open":
-            self.steps.append([(place, earlier)])
+            self._did([(place, earlier)])
             self.place = self.following(place)
         return [self.item_message(note), self.list_message()]
 
@@ -352,13 +393,7 @@ class ReviewController(Controller):
             step = steps[-1]
         else:
             raise RequestError("there is no decision to take back: this negative has none, and none was made here")
-        for place, earlier in step:
-            self._write(earlier or Decision(*self.key(place), "open"))
-        self.steps = [kept for kept in self.steps if kept is not step]
-        if len(step) == 1:
-            self.place = step[0][0]
-        note = f"{len(step):,} negatives have their earlier verdicts again." if len(step) > 1 else ""
-        return [self.item_message(note), self.list_message()]
+        return self._go_back(step)
 
     @action()
     def export(self, keep_open: bool = False) -> list[Message]:

@@ -83,7 +83,7 @@ def _scores_text(
     return f"The panel Scores counts other questions: {'; '.join(differing)}."
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0008
-_MOST_ITEMS = 12  # of each model that is right alone
+_MOST_ITEMS = 12  # of each model that is right alone, and of those that both get wrong
 
 
 def _counts_text(
@@ -108,14 +108,29 @@ def _counts_text(
     return f"{text} The clearest of each come first; in brackets are the similarities of picture and caption."
 
 
+def _groups(
+    wins: Any,  # a `galleries.Wins`: of all questions of a set
+    kind: str,  # of the questions; empty: all
+    titles: Mapping[str, str],  # of the answers that are shown, by which run is right
+) -> list[list[str]]:  # which run is right, and the title of these answers
+    "The answers that are shown, with how many of how many there are; those that do not occur are left out."
+    counts = (wins.lines[wins.lines.split == kind] if kind else wins.lines).winner.value_counts()
+    groups = []
+    for winner, title in titles.items():
+        if count := int(counts.get(winner, 0)):
+            shown = f"{count:,}" if count <= _MOST_ITEMS else f"{_MOST_ITEMS} of {count:,}"
+            groups.append([winner, f"{title[0].upper()}{title[1:]} ({shown})"])
+    return groups
+
+
 def answers_message(
     entries: Sequence[Entry],  # the selected ones
     view: RunsView,
     wins: Mapping[str, Any] | None,  # `galleries.Wins` by set of questions; None: the two were not asked yet
 ) -> Message:
-    "The pictures and captions on which one of two runs is right and the other wrong."
+    "The pictures and captions on which one of two runs is right and the other wrong, and those that both get wrong."
     content = {"type": "answers", "sets": [], "chosen": "", "counts": "", "asked": "", "items": [], "text": ""}
-    content |= {"can_ask": False, "kinds": [], "kind": ""}
+    content |= {"can_ask": False, "kinds": [], "kind": "", "groups": []}
     if len(entries) not in (1, 2) or any(entry.kind != "run" for entry in entries):
         content["text"] = (
             f"Select one run to see its wrong and right answers, or two to see on which pictures one is right and the "
@@ -142,19 +157,21 @@ def answers_message(
     if view.questions and view.questions != chosen:
         content["text"] = f"{view.questions} has no captions to choose between: these answers are to {chosen}."
     is_one = len(entries) == 1
-    order = reversed(of_set.names) if is_one else of_set.names  # of one run, what is wrong comes first
-    items = [item for name in order for item in win_items(of_set.select(kind, name, n=_MOST_ITEMS))]
+    name, other = of_set.names
+    titles = {"wrong": "wrong", name: "right"} if is_one else {  # of one run, what is wrong comes first
+        name: f"only {name} is right", other: f"only {other} is right", "neither": "both are wrong",
+    }  # fmt: skip
+    items = [item for winner in titles for item in win_items(of_set.select(kind, winner, n=_MOST_ITEMS))]
     for item in items:
         way = "" if item["metric"] == "accuracy" else f", {metric_title(item['metric'])}"
-        one = "wrong" if item["winner"] == "wrong" else "right"
-        who = one if is_one else f"only {item['winner']} is right"
-        item["heading"] = f"{split_title(item['split'])}{way}: {who}"
+        item["heading"] = f"{split_title(item['split'])}{way}: {titles[item['winner']]}"
+    content["groups"] = _groups(of_set, kind, titles)
     content["counts"] = _counts_text(of_set, kind)
     content["asked"] = f"{_asked_text(of_set)} {_scores_text(entries, of_set, chosen)}"
     content |= {"sets": list(wins), "chosen": chosen, "items": items}
     if not items:
         of_kind = f" of “{split_title(kind)}”" if kind else ""
-        what = "that was asked" if is_one else "to which one of them is right and the other wrong"
+        what = "that was asked" if is_one else "to which one of them is wrong"
         content["text"] = f"There is no question{of_kind} {what}."
     return plain(content), []
 
@@ -249,22 +266,24 @@ def onward_message(
     wins: Any,  # a `galleries.Wins`: of all questions of a set
     split: str,  # of the question
     id: str,  # of the question
-    winner: str,  # the one that is right
+    winner: str,  # the one that is right, or "neither"
 ) -> Message:
     "Where to go on from an answer of one run, or of one of two alone; raise RequestError if there is none."
     lines = wins.lines
     known = lines[(lines.split == split) & (lines.id == id) & (lines.winner == winner)]
-    if winner not in wins.names or not len(known):
-        raise RequestError(f"only one run is right in none of the answers {id!r}; look at the list of answers")
+    if winner not in (*wins.names, "neither") or not len(known):
+        raise RequestError(f"none of the answers shown is {id!r}; look at the list of answers")
     choice = wins.choices[split, id]
     if len(entries) == 1:
         found = onward_lines(Run(entries[0].path), choice)
         return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": found, "text": ""}), []
-    wrong = 1 - wins.names.index(winner)
+    wrong = 0 if winner == "neither" else 1 - wins.names.index(winner)
     found = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
+    other = wins.names[1 - wrong]
+    which = "wrong as the other is" if winner == "neither" else "which is wrong here"
     text = (
-        f"Each line opens {wins.names[wrong]}, which is wrong here; where it names both runs, {winner} is there too, "
-        f"under Model. To open {winner} by another line, write {entries[1 - wrong].path} in place of "
+        f"Each line opens {wins.names[wrong]}, {which}; where it names both runs, {other} is there too, "
+        f"under Model. To open {other} by another line, write {entries[1 - wrong].path} in place of "
         f"{entries[wrong].path}."
     )
     if not any(line["title"] == "Search with the picture" for line in found):

@@ -489,7 +489,8 @@ def _cell(
         about += f"; guessing gets {factor * chance:.{digits}f}{', which is not excluded' if at_chance else ''}"
     share = (point.mean - least) / span if span else 0.5
     text = f"{factor * point.mean:.{digits}f}"
-    return {"text": text, "share": share, "about": about, "note": "chance" if at_chance else ""}
+    note = f"chance {factor * chance:.{digits}f}" if at_chance else ""
+    return {"text": text, "share": share, "about": about, "note": note}
 
 # %% ../../../nbs/apps/runs/messages.ipynb #9c4274b6
 def _shown_value(value: Any) -> str:

@@ -776,6 +776,7 @@ class Panel {
       busy: () => this.status.report(content.text, true),
       error: () => {
         this.status.report(content.text);
+        this.explorer.stopLooking();
         this.loading = this.next = null;
         this.grid.waiting = false;
         this.grid.schedule();
@@ -847,7 +848,13 @@ class Explorer {
   }
   searchWord() {
     const word = this.word.value.trim();
+    // the answer takes a while where a model is just being opened
+    const isOpen = this.panels.every(({ book }) => book);
+    if (word) this.found.textContent = isOpen ? `looking for “${word}” …` : `the codes are loading; then “${word}” is looked for …`;
     this.sendAll(word ? { action: "sort_codes", by: "word", word } : { action: "sort_codes", by: "usage" });
+  }
+  stopLooking() {
+    if (this.found.textContent.endsWith("…")) this.found.textContent = "";
   }
   addWords(words) {
     const former = [...this.vocabulary.children].map(option => option.value);

@@ -1,6 +1,22 @@
 // Edits of a caption, call by call: the caption and where it comes from on the left; its tree, the operators, both captions
 // with their changes in colour, pictures and scores on the right. The kernel's side is complearn.apps.edits.controller.
-import { button, bytes, connect, count, download, drawTree, fill, h, marked, picture, some, statusLine, toggle, track } from "./shared.js";
+import {
+  button,
+  bytes,
+  connect,
+  count,
+  download,
+  drawTree,
+  fill,
+  h,
+  marked,
+  picture,
+  scrolling,
+  some,
+  statusLine,
+  toggle,
+  track,
+} from "./shared.js";
 
 class Edits {
   constructor(model, node) {
@@ -50,11 +66,23 @@ class Edits {
       this.pictures,
     ];
     this.empty = h("p", { class: "cl-muted" }, "Type a caption, or take one from the list.");
-    return h("div", { class: "cl-main" }, this.status, this.note, this.empty, this.parts);
+    this.main = h("div", { class: "cl-main" }, this.status, this.note, this.empty, this.parts);
+    return this.main;
   }
+  // What the answer changes is brought into sight: on a narrow page it lies below the list from which it was asked for.
   send(request, busy = "") {
     if (busy) this.status.report(busy, true);
+    if (["open_text", "open_item"].includes(request.action)) this.sought = this.main;
+    else if (["recall", "call", "choose"].includes(request.action)) this.sought = this.captions;
     this.model.send(request);
+  }
+  showSought() {
+    const { sought } = this;
+    this.sought = null;
+    if (!sought) return;
+    const { top, bottom } = sought.getBoundingClientRect();
+    const isSeen = top >= 0 && (sought === this.main ? top < window.innerHeight / 2 : bottom <= window.innerHeight);
+    if (!isSeen) sought.scrollIntoView({ block: sought === this.main ? "start" : "center" });
   }
   openText() {
     const keep_picture = !this.keepLabel.hidden && this.keep.checked;
@@ -71,12 +99,18 @@ class Edits {
       state: () => this.receiveState(content),
       gallery: () => this.receiveGallery(content, buffers),
       caption: () => this.receiveCaption(content),
-      edit: () => this.keepFocus(() => this.receiveEdit(content)),
+      edit: () => {
+        this.keepFocus(() => this.receiveEdit(content));
+        this.showSought();
+      },
       pictures: () => this.receivePictures(content, buffers),
       history: () => this.keepFocus(() => this.receiveHistory(content)),
       table: () => download(content.name, content.text),
       busy: () => this.status.report(content.text, true),
-      error: () => this.status.report(content.text),
+      error: () => {
+        this.status.report(content.text);
+        this.showSought();
+      },
     };
     if (!["busy", "error"].includes(content.type)) this.status.report("");
     receivers[content.type]?.();
@@ -181,8 +215,11 @@ class Edits {
     const over = button("Start over", () => this.send({ action: "undo", every: true }));
     const told = `All that “${steps.at(-1)?.title}” can do here:`;
     const last = [h("span", { class: "cl-muted cl-grow" }, told), undo, over];
-    const all = [h("div", { class: "cl-row" }, last), h("div", places, options.map(place))];
+    const listed = scrolling(h("div", places, options.map(place)));
+    const all = [h("div", { class: "cl-row" }, last), listed];
     fill(this.steps, steps.length ? [h("ol", {}, steps.map(step)), ...all] : []);
+    const on = listed.children[chosen];
+    if (on && steps.length) listed.scrollTop = on.offsetTop - (listed.clientHeight - on.offsetHeight) / 2;
   }
   choose(choice) {
     this.send({ action: "choose", choice }, "editing");

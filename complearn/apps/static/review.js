@@ -4,6 +4,7 @@ import {
   button,
   bytes,
   connect,
+  copyable,
   count,
   fill,
   h,
@@ -17,12 +18,15 @@ import {
   track,
 } from "./shared.js";
 
-const TAKE_BACK = "the decision about this negative; where it has none, the last one that you made";
+const TAKE_BACK =
+  "the decision about this negative; where it has none, the last one that you made (Ctrl and Z: the last one, wherever you are)";
+// When the keys of the arrows at the top are those of the view: until then they are those of decisions.
+const CHANGE_KEYS = [", once no decision made here is left to take back", ", once no decision is left to make again"];
 const VERDICTS = ["accepted", "rejected", "corrected", "open"];
 
 class Review {
   constructor(model, node) {
-    Object.assign(this, { model, item: null });
+    Object.assign(this, { model, item: null, changeKeys: CHANGE_KEYS });
     this.status = statusLine({ role: "alert" });
     this.next = h("div", { hidden: true });
     this.faults = h("div", { class: "cl-faults" });
@@ -151,6 +155,12 @@ class Review {
   decide(verdict) {
     this.send({ action: "decide", verdict });
   }
+  // Ctrl and Z takes back the last decision that was made here, Ctrl, Shift and Z makes it again; false: there is none.
+  stepChange(by) {
+    const isThere = by < 0 ? this.item?.undoes : this.item?.redoes;
+    if (isThere) this.send({ action: by < 0 ? "undo" : "redo" });
+    return !!isThere;
+  }
   takeBack() {
     this.send({ action: "take_back" });
   }
@@ -190,7 +200,7 @@ class Review {
   receiveExported({ text, command }) {
     this.status.report(text, true);
     this.next.hidden = !command;
-    fill(this.next, h("span", { class: "cl-label" }, "To train on it"), h("pre", { class: "cl-code", tabindex: "0" }, command));
+    fill(this.next, h("span", { class: "cl-label" }, "To train on it"), copyable(command, "To train on it"));
   }
   receiveItem(content, buffers) {
     const first = !this.item;

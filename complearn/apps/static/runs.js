@@ -1,6 +1,20 @@
 // The runs below a folder: a table above; below it the curves, scores, differences and notes of what is selected. The
 // kernel's side is complearn.apps.runs.controller.
-import { button, connect, copyText, count, download, explained, fill, h, scrolling, some, statusLine } from "./shared.js";
+import {
+  button,
+  connect,
+  copyable,
+  count,
+  download,
+  explained,
+  fill,
+  h,
+  renew,
+  scrolling,
+  some,
+  statusLine,
+  whenReleased,
+} from "./shared.js";
 
 const COLUMNS = [
   ["run", "Name"],
@@ -68,7 +82,7 @@ const number = value => {
 
 class Runs {
   constructor(model, node) {
-    Object.assign(this, { model, view: {}, selected: [], panel: null });
+    Object.assign(this, { model, view: {}, selected: [], panel: null, charts: new Map(), smoothing: null });
     this.status = statusLine({ role: "alert" });
     this.told = h("p", { class: "cl-small cl-told", role: "status" });
     this.remark = h("p", { class: "cl-small cl-remark" });
@@ -80,6 +94,8 @@ class Runs {
     this.list = scrolling(h("div", { class: "cl-list", tabindex: "0", role: "region", "aria-label": "runs" }, table));
     this.more = button("Show more", () => this.send({ action: "show_more" }), { hidden: true });
     this.content = h("div", { class: "cl-panel", role: "tabpanel" });
+    this.whenListIsFree = whenReleased(this.list);
+    this.whenPanelIsFree = whenReleased(this.content);
     const parts = [this.makeTop(), this.status, this.told, this.remark, this.empty, this.list, this.more, this.question];
     this.below = h("div", {}, this.makeActions(), this.makeTabs(), this.content);
     this.node = h("div", { class: "cl cl-runs" }, ...parts, this.below);
@@ -151,7 +167,7 @@ class Runs {
   receive(content) {
     const receivers = {
       polled: () => (this.waits = false),
-      table: () => this.receiveTable(content),
+      table: () => this.whenListIsFree(() => this.receiveTable(content)),
       curves: () => this.show(content, () => this.showCurves(content)),
       scores: () => this.show(content, () => this.showScores(content)),
       answers: () => this.show(content, () => this.showAnswers(content)),
@@ -170,6 +186,7 @@ class Runs {
 
   receiveError({ text }) {
     this.waits = false; // the question that failed has its answer
+    this.smoothing = null;
     this.status.report(text);
   }
 
@@ -191,20 +208,23 @@ class Runs {
     this.more.hidden = rows.length >= found;
     this.more.textContent = `Show more (${count(found - rows.length)} left)`;
     const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset : null;
-    fill(
-      this.head,
-      h("th", { class: "cl-check", scope: "col", "aria-label": "selected" }),
-      COLUMNS.map(column => this.makeHead(...column)),
-    );
+    const check = ["", null, () => h("th", { class: "cl-check", scope: "col", "aria-label": "selected" })];
+    const order = column => column === view.sort && (view.descending ? "down" : "up");
+    renew(this.head, [check, ...COLUMNS.map(([column, label]) => [column, order(column), () => this.makeHead(column, label)])]);
     const lines = [];
+    const sizes = Object.fromEntries(groups);
+    const wrong = text => h("tr", { class: "cl-wrong" }, h("td", { colspan: COLUMNS.length + 1 }, h("p", {}, text)));
     let last = null;
     for (const row of rows) {
-      if (view.group && row.group !== last) lines.push(this.makeGroup(row.group, Object.fromEntries(groups)[row.group]));
-      last = row.group;
-      lines.push(this.makeRow(row));
-      if (row.problem) lines.push(h("tr", { class: "cl-wrong" }, h("td", { colspan: COLUMNS.length + 1 }, h("p", {}, row.problem))));
+      const { name, group, problem } = row;
+      if (view.group && group !== last) lines.push([`group ${group}`, sizes[group], () => this.makeGroup(group, sizes[group])]);
+      last = group;
+      lines.push([`run ${name}`, row, () => this.makeRow(row)]);
+      if (problem) lines.push([`problem ${name}`, problem, () => wrong(problem)]);
     }
-    fill(this.body, lines);
+    renew(this.body, lines);
+    const boxes = new Map([...this.body.querySelectorAll("input[data-name]")].map(box => [box.dataset.name, box]));
+    for (const row of rows) boxes.get(row.name).checked = row.selected; // also after a click that was refused
     const trained = trains ? `, ${count(trains)} in training` : "";
     this.picked.textContent = `${selected.length ? count(selected.length) : "nothing"} selected of ${some(found, "line")}${
       found < total ? ` (${count(total)} in all)` : ""
@@ -216,7 +236,7 @@ class Runs {
       tab.tabIndex = isOn ? 0 : -1;
     }
     this.list.dispatchEvent(new Event("scroll")); // says whether it goes on below
-    if (focused) this.focusAgain(focused);
+    if (focused && !this.list.contains(document.activeElement)) this.focusAgain(focused);
   }
   focusAgain({ name, column }) {
     const all = [...this.list.querySelectorAll("button, input")];
@@ -293,107 +313,140 @@ class Runs {
 
   // panels
 
+  // Curves change while their slider is dragged; any other panel waits until the pointer has left it.
   show(content, make) {
+    if (content.type === "curves" && this.panel?.type === "curves") this.showNow(content, make);
+    else this.whenPanelIsFree(() => this.showNow(content, make));
+  }
+  showNow(content, make) {
     const sameKind = this.panel?.type === content.type;
     const focused = sameKind && this.content.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     this.panel = content;
     make();
-    if (focused) this.content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    if (focused && !this.content.contains(document.activeElement))
+      this.content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
+  // Only the curves are drawn again: the slider may be dragged, a list may be open, and a pointer may rest on a curve.
   showCurves({ panels, text, problems, weight, band, phases, snapshots }) {
-    if (!panels.length) return fill(this.content, problemLines(problems), h("p", { class: "cl-muted" }, text));
-    const smooth = () => this.send({ action: "smooth", weight: +slider.value });
-    const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "smoothing", "data-key": "smooth" });
-    slider.value = weight;
-    slider.addEventListener("input", smooth);
-    const bands = h("input", {
-      type: "checkbox",
-      "data-key": "band",
-      onchange: () => this.send({ action: "show_bands", band: bands.checked }),
-    });
-    bands.checked = band;
-    this.phases = phases;
-    this.snapshots = snapshots;
-    this.charts = panels.map(panel => this.makeChart(panel));
-    this.atPoint = h("div", { class: "cl-onward", role: "status" });
-    fill(
-      this.content,
-      problemLines(problems),
-      h(
-        "div",
-        { class: "cl-row" },
-        h("label", { class: "cl-row cl-small" }, "Smoothing", slider, weight.toFixed(2)),
-        h("label", { class: "cl-row cl-small" }, bands, "one curve per method, with its 95 % band over seeds"),
-      ),
-      h(
-        "div",
-        { class: "cl-charts" },
-        this.charts.map(chart => chart.node),
-      ),
-      this.atPoint,
+    const told = ["problems", problems, () => h("div", {}, problemLines(problems))];
+    const none = ["none", text, () => h("p", { class: "cl-muted" }, text)];
+    const tools = ["tools", null, () => this.makeCurveTools()];
+    const charts = ["charts", null, () => this.makeCharts()];
+    const atPoint = ["at", null, () => this.makeAtPoint()];
+    renew(this.content, panels.length ? [told, tools, charts, atPoint] : [told, none]);
+    if (!panels.length) return this.charts.clear();
+    this.setSmoothing(weight);
+    this.bands.checked = band;
+    Object.assign(this, { phases, snapshots });
+    renew(
+      this.chartList,
+      panels.map(({ title }) => [title, null, () => this.makeChart(title)]),
     );
-    this.drawCharts();
+    const titles = panels.map(({ title }) => title);
+    for (const title of this.charts.keys()) if (!titles.includes(title)) this.charts.delete(title);
+    for (const panel of panels) {
+      const chart = this.charts.get(panel.title);
+      chart.whenFree(() => this.renewChart(chart, panel));
+    }
     this.showPoint(snapshots && this.pointed);
+  }
+  makeCurveTools() {
+    const smooth = () => {
+      this.smoothing = +this.slider.value;
+      this.weight.textContent = this.smoothing.toFixed(2);
+      this.send({ action: "smooth", weight: this.smoothing });
+    };
+    const range = { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "smoothing", "data-key": "smooth" };
+    this.slider = h("input", { ...range, oninput: smooth });
+    this.weight = h("output", { class: "cl-weight" });
+    const show = () => this.send({ action: "show_bands", band: this.bands.checked });
+    this.bands = h("input", { type: "checkbox", "data-key": "band", onchange: show });
+    return h(
+      "div",
+      { class: "cl-row" },
+      h("label", { class: "cl-row cl-small" }, "Smoothing", this.slider, this.weight),
+      h("label", { class: "cl-row cl-small" }, this.bands, "one curve per method, with its 95 % band over seeds"),
+    );
+  }
+  makeCharts() {
+    this.charts.clear();
+    this.chartList = h("div", { class: "cl-charts" });
+    return this.chartList;
+  }
+  makeAtPoint() {
+    this.atPoint = h("div", { class: "cl-onward", role: "status" });
+    return this.atPoint;
+  }
+  // The kernel answers to each place of the slider, the last one last: until then the hand is right.
+  setSmoothing(weight) {
+    if (this.smoothing === weight) this.smoothing = null;
+    if (this.smoothing != null) return;
+    if (+this.slider.value !== weight) this.slider.value = weight;
+    this.weight.textContent = weight.toFixed(2);
   }
   // What opens the weights at the end of the phase in which a point of a curve lies.
   showPoint(at) {
     this.pointed = at;
-    if (!this.snapshots)
-      return fill(
-        this.atPoint,
-        h("p", { class: "cl-small cl-muted" }, "Select one run alone to open its weights from a point of a curve."),
-      );
-    if (at == null)
-      return fill(
-        this.atPoint,
-        h(
-          "p",
-          { class: "cl-small cl-muted" },
-          "Click a point of a curve, or press Enter there, to open the weights at the end of its phase.",
-        ),
-      );
+    const say = words => renew(this.atPoint, [["words", words, () => h("p", { class: "cl-small cl-muted" }, words)]]);
+    if (!this.snapshots) return say("Select one run alone to open its weights from a point of a curve.");
+    if (at == null) return say("Click a point of a curve, or press Enter there, to open the weights at the end of its phase.");
     const last = this.snapshots.at(-1)?.phase;
     const phase = this.phaseAt(at) ?? last;
     const lines = this.snapshots.find(each => each.phase === phase)?.lines;
     const said = lines
       ? `Step ${count(at)}: the weights at the end of ${phase}.`
       : `The weights of ${phase ?? "a phase"} are kept when it has ended.`;
-    fill(this.atPoint, h("h3", {}, said), lines && h("ul", {}, lines.map(commandLine)));
+    const parts = [["said", said, () => h("h3", {}, said)]];
+    if (lines) parts.push(["lines", lines, () => h("ul", {}, lines.map(commandLine))]);
+    renew(this.atPoint, parts);
   }
   phaseAt(at) {
     return this.phases.findLast(([, begins]) => begins < at)?.[0];
   }
-  makeChart(panel) {
+  makeChart(title) {
+    const picture = h("div", { class: "cl-picture", tabindex: "0", role: "img", "data-key": `${title} picture` });
+    const said = h("p", { class: "cl-small cl-said", "aria-live": "polite" });
+    const heading = h("h3", { class: "cl-row" });
+    const keys = h("div", { class: "cl-row cl-keys" });
+    const chart = { panel: null, picture, said, heading, keys, at: null, whenFree: whenReleased(picture) };
+    picture.addEventListener("pointermove", event => this.pointAt(chart, event.offsetX));
+    picture.addEventListener("pointerleave", () => this.say(chart, null));
+    picture.addEventListener("click", () => chart.at != null && this.showPoint(chart.at));
+    this.charts.set(title, chart);
+    return h("section", { "aria-label": title }, heading, picture, said, keys);
+  }
+  renewChart(chart, panel) {
     const { title, unit, name, names, series } = panel;
+    chart.panel = panel;
+    const words = unit ? `${title}, ${unit}` : title;
+    const parts = [["words", words, () => h("span", {}, words)]];
+    if (names.length > 1) parts.push(["names", names, () => this.makeCurveChoice(title, names)]);
+    renew(chart.heading, parts);
+    const select = chart.heading.querySelector("select");
+    if (select && select.value !== name) select.value = name;
+    const last = series.map(({ label, y }) => `${label} ${number(y.at(-1))}`).join(", ");
+    chart.picture.setAttribute("aria-label", `${title} over steps; last values: ${last}`);
+    const key = ({ label, colour, dashed, n }) =>
+      h(
+        "span",
+        { class: "cl-key" },
+        h("i", { class: dashed ? "cl-dashed" : "", style: `border-color:${colour}` }),
+        n > 1 ? `${label} (${some(n, "seed")})` : label,
+      );
+    fill(chart.keys, series.map(key));
+    this.drawChart(chart);
+  }
+  makeCurveChoice(title, names) {
     const choose = () => this.send({ action: "choose_curve", panel: title, name: select.value });
     const select = h(
       "select",
       { "aria-label": `which ${title.toLowerCase()}`, "data-key": title, onchange: choose },
       names.map(each => h("option", { value: each }, each.replaceAll("_", " "))),
     );
-    select.value = name;
-    const picture = h("div", { class: "cl-picture", tabindex: "0", role: "img", "data-key": `${title} picture` });
-    const last = series.map(({ label, y }) => `${label} ${number(y.at(-1))}`).join(", ");
-    picture.setAttribute("aria-label", `${title} over steps; last values: ${last}`);
-    const said = h("p", { class: "cl-small cl-said", "aria-live": "polite" });
-    const chart = { panel, picture, said, at: null };
-    picture.addEventListener("pointermove", event => this.pointAt(chart, event.offsetX));
-    picture.addEventListener("pointerleave", () => this.say(chart, null));
-    picture.addEventListener("click", () => chart.at != null && this.showPoint(chart.at));
-    const keys = series.map(({ label, colour, dashed, n }) =>
-      h(
-        "span",
-        { class: "cl-key" },
-        h("i", { class: dashed ? "cl-dashed" : "", style: `border-color:${colour}` }),
-        n > 1 ? `${label} (${some(n, "seed")})` : label,
-      ),
-    );
-    const heading = h("h3", { class: "cl-row" }, unit ? `${title}, ${unit}` : title, names.length > 1 && select);
-    chart.node = h("section", { "aria-label": title }, heading, picture, said, h("div", { class: "cl-row cl-keys" }, keys));
-    return chart;
+    return select;
   }
   drawCharts() {
-    for (const chart of this.charts ?? []) this.drawChart(chart);
+    for (const chart of this.charts.values()) if (chart.panel) this.drawChart(chart);
   }
   drawChart(chart) {
     const { series } = chart.panel;
@@ -450,7 +503,7 @@ class Runs {
     chart.picture.replaceChildren(
       draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, clipping, ...parts, inside, chart.cursor),
     );
-    this.say(chart, chart.at);
+    this.say(chart, this.stepsOf(chart).includes(chart.at) ? chart.at : null);
   }
   // The steps that have a point, of the longest curve.
   stepsOf(chart) {
@@ -484,34 +537,30 @@ class Runs {
     const phase = this.phaseAt(at);
     chart.said.textContent = `step ${count(at)}${phase ? ` (${phase})` : ""}: ${values.filter(Boolean).join(", ")}`;
   }
-  chooseQuestions(sets, chosen) {
+  chooseQuestions(sets) {
     const choose = () => this.send({ action: "choose_questions", name: select.value });
-    const select = h(
-      "select",
-      { "aria-label": "questions", "data-key": "questions", onchange: choose },
-      sets.map(each => h("option", { value: each }, each)),
-    );
-    select.value = chosen;
+    const options = sets.map(each => h("option", { value: each }, each));
+    const select = h("select", { "aria-label": "questions", "data-key": "questions", onchange: choose }, options);
     return h("label", { class: "cl-row cl-small" }, "Questions", select);
   }
-  chooseKind(kinds, kind) {
+  chooseKind(kinds) {
     const choose = () => this.send({ action: "choose_kind", kind: select.value });
-    const select = h(
-      "select",
-      { "aria-label": "kind of questions", "data-key": "kind", onchange: choose },
-      h("option", { value: "" }, "all kinds"),
-      kinds.map(([value, label]) => h("option", { value }, label)),
-    );
-    select.value = kind;
+    const all = h("option", { value: "" }, "all kinds");
+    const options = kinds.map(([value, label]) => h("option", { value }, label));
+    const select = h("select", { "aria-label": "kind of questions", "data-key": "kind", onchange: choose }, all, options);
     return h("label", { class: "cl-row cl-small" }, "Kind", select);
   }
-  // Pictures that one run got wrong or right; or to which one of two gave the right caption and the other a wrong one.
-  showAnswers({ sets, chosen, kinds, kind, asked, counts, items, text, can_ask, ask: label }) {
-    this.opened = null;
-    const said = text && h("p", { class: "cl-muted" }, text);
+  // A list of choices stays while its choices stay, so that it does not close under the hand.
+  setChoice(key, value) {
+    const select = this.content.querySelector(`select[data-key=${key}]`);
+    if (select && select.value !== value) select.value = value;
+  }
+  // Pictures that one run got wrong or right; or to which one of two gave the right caption and the other a wrong one, or both.
+  showAnswers({ sets, chosen, kinds, kind, asked, counts, groups, items, text, can_ask, ask: label }) {
+    const said = text ? [["text", text, () => h("p", { class: "cl-muted" }, text)]] : [];
     if (!sets.length) {
-      const ask = can_ask && button(label, () => this.send({ action: "ask_questions" }), { class: "cl-primary", "data-key": "ask" });
-      return fill(this.content, said, ask);
+      const make = () => button(label, () => this.send({ action: "ask_questions" }), { class: "cl-primary", "data-key": "ask" });
+      return renew(this.content, [...said, ...(can_ask ? [["ask", label, make]] : [])]);
     }
     const item = ({ winner, split, id, metric, heading, texts, pictures }) => {
       const onward = h("div", { class: "cl-onward", hidden: true });
@@ -531,14 +580,24 @@ class Runs {
         onward,
       );
     };
-    fill(
-      this.content,
-      h("div", { class: "cl-row" }, this.chooseQuestions(sets, chosen), kinds.length > 1 && this.chooseKind(kinds, kind)),
-      h("p", { class: "cl-small cl-asked" }, asked),
-      h("p", { class: "cl-small cl-said" }, counts),
-      said,
-      h("ul", { class: "cl-items", tabindex: "0", "aria-label": "answers" }, items.map(item)),
-    );
+    const makeChoices = () => h("div", { class: "cl-row" }, this.chooseQuestions(sets), kinds.length > 1 && this.chooseKind(kinds));
+    const makeItems = () => {
+      this.opened = null;
+      const group = ([winner, title]) => [
+        h("h3", {}, title),
+        h("ul", { class: "cl-items", tabindex: "0", "aria-label": title }, items.filter(each => each.winner === winner).map(item)),
+      ];
+      return h("div", { class: "cl-groups" }, groups.flatMap(group));
+    };
+    renew(this.content, [
+      ["choices", [sets, kinds], makeChoices],
+      ["asked", asked, () => h("p", { class: "cl-small cl-asked" }, asked)],
+      ["counts", counts, () => h("p", { class: "cl-small cl-said" }, counts)],
+      ...said,
+      ["items", [groups, items], makeItems],
+    ]);
+    this.setChoice("questions", chosen);
+    this.setChoice("kind", kind);
   }
   // One answer is open at a time.
   openItem(onward, more, place) {
@@ -590,7 +649,13 @@ class Runs {
     const lines = rows.map(({ label, cells }) => h("tr", {}, h("th", { scope: "row" }, label), cells.map(cell)));
     const table = h("table", { class: "cl-map" }, h("thead", {}, head), h("tbody", {}, lines));
     const list = h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "scores" }, table);
-    fill(this.content, this.chooseQuestions(sets, chosen), h("p", { class: "cl-small cl-asked" }, asked), said, list);
+    renew(this.content, [
+      ["scores", sets, () => this.chooseQuestions(sets)],
+      ["counted", asked, () => h("p", { class: "cl-small cl-asked" }, asked)],
+      ["said", [columns, kinds, rows, chosen], () => said], // which the list fills
+      ["list", [columns, kinds, rows, chosen], () => list],
+    ]);
+    this.setChoice("questions", chosen);
   }
   showDifference({ names, rows, text }) {
     if (!rows.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
@@ -628,11 +693,11 @@ class Runs {
           h("label", {}, h("span", { class: "cl-label" }, "Tags, with spaces between them"), tagged),
           h("label", {}, h("span", { class: "cl-label" }, "Note"), written),
           both.length ? h("span", { class: "cl-label" }, "What you can do with both runs") : null,
-          both.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
+          both.map(command => copyable(command, command)),
           commands.length
             ? h("span", { class: "cl-label" }, both.length ? `What you can do with ${name}` : "What you can do with it")
             : null,
-          commands.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
+          commands.map(command => copyable(command, command)),
         ),
       ),
     );
@@ -646,7 +711,7 @@ class Runs {
   onKey(event) {
     const { target, key } = event;
     if (!this.node.contains(target) || event.ctrlKey || event.metaKey) return;
-    const chart = this.charts?.find(each => each.picture === target);
+    const chart = [...this.charts.values()].find(each => each.picture === target);
     const across = { ArrowLeft: -1, ArrowRight: 1 }[key];
     const down = { ArrowUp: -1, ArrowDown: 1 }[key];
     event.stopPropagation(); // letters, Enter and other arrows are the field's and the buttons' own
@@ -665,17 +730,7 @@ class Runs {
 }
 
 // A line for a terminal, under what it is for.
-const commandLine = ({ title, command }) => {
-  const said = h("span", { class: "cl-small cl-muted", role: "status" });
-  const copy = button("Copy", () => copyText(command, said, "the line above"), { "aria-label": `copy: ${title}` });
-  return h(
-    "li",
-    {},
-    h("span", { class: "cl-label" }, title),
-    h("pre", { class: "cl-code", tabindex: "0", "aria-label": title }, command),
-    h("div", { class: "cl-row" }, copy, said),
-  );
-};
+const commandLine = ({ title, command }) => h("li", {}, h("span", { class: "cl-label" }, title), copyable(command, title));
 
 const problemLines = problems => problems.map(problem => h("p", { class: "cl-small cl-remark" }, problem));
 

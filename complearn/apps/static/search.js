@@ -114,6 +114,13 @@ const MEANING = {
   raw: "α is the text's share of the query. Where one side's scores vary more, that side decides more.",
 };
 
+// Why there is nothing to mix, by whether the query has a picture and words.
+const NOT_MIXED = {
+  none: "Choose a picture and type words first: alpha mixes picture and words.",
+  text: "Choose a picture first: alpha mixes picture and words.",
+  picture: "Type words first: alpha mixes picture and words.",
+};
+
 // The slider has to follow the hand, so a move costs no message. The kernel sends, for every picture that can be among the
 // results at some alpha, its cosine with the query's picture and with its text, and for every position of the slider the
 // text's share in the mixed query (alpha, but for the spreads of the two sides' scores) and the query's length, or the reason
@@ -729,8 +736,7 @@ class Search {
     this.setSlider(model.get("_alpha") ?? 0.5);
   }
   makeTop() {
-    const open = () => this.send({ action: "open_model", source: +this.source.value }, "opening the model");
-    this.source = h("select", { "aria-label": "model", onchange: open });
+    this.source = h("select", { "aria-label": "model", onchange: () => this.openModel() });
     this.summary = h("span", { class: "cl-small cl-muted cl-grow" });
     this.timing = h("span", {});
     this.times = h("span", { class: "cl-small cl-muted cl-timing", hidden: true }, explained(this.timing, TIMES));
@@ -763,7 +769,7 @@ class Search {
     this.value = h("output", { class: "cl-number" });
     for (const node of [this.slider, this.value]) withMeaning(node, place);
     const ends = ["picture", "both", "text"].map(end => h("span", {}, end));
-    this.meaning = h("p", { class: "cl-small" });
+    this.meaning = h("p", { class: "cl-small cl-mix" });
     const mix = h(
       "section",
       { "aria-label": "mix of picture and text" },
@@ -793,11 +799,13 @@ class Search {
     this.more = button("Show more", more, { hidden: true });
     const keys = "Click a picture to search with it. Keys on a picture: arrows move, Enter searches, W explains, K gives a star.";
     this.flat = h("p", { class: "cl-remark cl-small", role: "status" });
+    this.former = h("p", { class: "cl-remark cl-small cl-former", role: "status", hidden: true });
     return h(
       "div",
       { class: "cl-results" },
       this.status,
       h("div", { class: "cl-row cl-head" }, this.title, this.pages, this.boxes, this.stars, this.all, this.table),
+      this.former,
       this.flat,
       this.explanation.node,
       this.grid.box,
@@ -819,6 +827,24 @@ class Search {
   reportError(text) {
     this.report(text);
     this.place.scrollIntoView({ block: "nearest" });
+  }
+  // The list names the new model at once; until its pictures are there, those of the former one are dimmed, with its name.
+  openModel() {
+    const names = [this.opened, +this.source.value].map(source => this.source.options[source]?.textContent);
+    this.former.textContent = `These pictures are still those of ${names[0]}, until ${names[1]} is open.`;
+    this.markFormer(this.opened >= 0);
+    this.send({ action: "open_model", source: +this.source.value }, "opening the model");
+  }
+  markFormer(isFormer) {
+    this.former.hidden = !isFormer;
+    this.grid.box.classList.toggle("cl-dimmed", isFormer);
+  }
+  // The slider has nothing to do without a picture or without words, unless it stands at the end of the side that is missing.
+  markSlider() {
+    const { picture, query_text: text } = this.mixture ?? {};
+    const missing = picture ? !text && "picture" : text ? "text" : "none";
+    this.slider.disabled = !!missing && !this.mixture?.position(this.alpha).reason;
+    this.meaning.textContent = missing ? NOT_MIXED[missing] : MEANING[this.spread];
   }
   searchText() {
     const text = this.word.value.trim();
@@ -961,6 +987,8 @@ class Search {
       busy: () => this.report(content.text, true),
       notice: () => this.report(content.text, true),
       error: () => {
+        this.markFormer(false); // no other model is open
+        this.source.value = this.opened ?? -1;
         this.thumbnails.requested.clear();
         this.thumbnails.waiting = false;
         this.thumbnails.request();
@@ -979,12 +1007,13 @@ class Search {
     this.source.value = source;
     this.source.hidden = sources.length < 2;
     this.selected = new Set(content.selected);
-    this.meaning.textContent = MEANING[content.spread];
+    this.spread = content.spread;
     this.remark.textContent = content.remark ?? "";
     this.boxes.hidden = !content.has_boxes;
     if (content.fits_window) this.fits ||= 24;
     const first = sources.findIndex(({ can_search }) => can_search);
     for (const control of this.node.querySelectorAll("button, input")) control.disabled = first < 0;
+    this.markSlider();
     this.showStars();
     if (first < 0) this.report(content.empty || "There is no model to search with.");
     else if (source < 0) this.send({ action: "open_model", source: first }, `opening ${sources[first].name}`);
@@ -992,6 +1021,7 @@ class Search {
       if (this.opened !== source || this.pictures !== pictures) this.forget();
       this.opened = source;
       this.pictures = pictures;
+      this.markFormer(false);
       this.summary.textContent = this.describeGallery(content);
       this.report("");
     }
@@ -1027,6 +1057,7 @@ class Search {
     const next = start + items.length;
     fill(this.pages, turn("Previous", Math.max(0, start - items.length), start === 0), turn("Next", next, next >= total));
     this.grid.show(items.map(item => ({ item })));
+    this.markSlider();
     this.showTiming();
   }
   receiveQuery(content, buffers) {
@@ -1037,6 +1068,7 @@ class Search {
     this.note.textContent = content.note ? `Note: ${content.note}.` : "";
     this.report("");
     this.explanation.hide();
+    this.markSlider();
     if (!this.mixture) return;
     fill(this.pages);
     this.all.hidden = false;
@@ -1045,6 +1077,7 @@ class Search {
       this.setSlider(content.alpha);
       this.saveAlpha();
     }
+    this.markSlider();
     this.grid.active = 0;
     this.rank();
     this.showTiming();

@@ -17,6 +17,54 @@ export const h = (tag, attributes = {}, ...children) => {
 const present = children => children.flat().filter(child => child != null && child !== false);
 export const fill = (node, ...children) => node.replaceChildren(...present(children));
 
+// Fill a node with parts [key, data, make]. A part whose data are those of the last time stays the node that it was, with
+// its focus, its open list and whatever is pressed or dragged in it.
+export const renew = (node, parts) => {
+  const known = node.renewed ?? new Map();
+  node.renewed = new Map();
+  const wanted = parts.map(([key, data, make]) => {
+    const text = JSON.stringify(data);
+    const last = known.get(key);
+    const child = last?.text === text && last.child.parentNode === node ? last.child : make();
+    node.renewed.set(key, { text, child });
+    return child;
+  });
+  const staying = new Set(wanted);
+  for (const child of [...node.childNodes]) if (!staying.has(child)) child.remove();
+  wanted.forEach((child, k) => {
+    if (node.childNodes[k] !== child) node.insertBefore(child, node.childNodes[k] ?? null);
+  });
+};
+
+// A click belongs to the node on which the pointer went down: what is drawn again in between takes the click away. Returns
+// a function that does something at once, or after the pointer has left a node that it is down on; only the last of
+// several things is done then.
+const UNTIL_CLICKED = 60; // milliseconds; a finger's click comes a little after the finger
+export const whenReleased = node => {
+  let isDown = false;
+  let waiting = null;
+  let timer = 0;
+  const release = () => {
+    for (const name of ["pointerup", "pointercancel"]) window.removeEventListener(name, release, true);
+    timer = setTimeout(() => {
+      isDown = false;
+      const act = waiting;
+      waiting = null;
+      act?.();
+    }, UNTIL_CLICKED);
+  };
+  const press = () => {
+    clearTimeout(timer);
+    isDown = true;
+    for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, release, true);
+  };
+  node.addEventListener("pointerdown", press, true);
+  return act => {
+    if (isDown) waiting = act;
+    else act();
+  };
+};
+
 export const button = (label, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, label);
 export const toggle = (label, on, onclick, attributes = {}) => button(label, onclick, { "aria-pressed": String(on), ...attributes });
 export const track = (share, kind = "") =>
@@ -157,6 +205,13 @@ export const copyText = (text, said, where) => {
   );
 };
 
+// A line of code with a button that copies it.
+export const copyable = (text, name) => {
+  const said = h("span", { class: "cl-small cl-muted", role: "status" });
+  const copy = button("Copy", () => copyText(text, said, "the line above"), { "aria-label": `copy: ${name}` });
+  return [h("pre", { class: "cl-code", tabindex: "0", "aria-label": name }, text), h("div", { class: "cl-row" }, copy, said)];
+};
+
 // Buffers arrive as DataViews into a larger message, at places that no array of wider numbers may start at: copy.
 export const bytes = view => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
 export const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
@@ -294,8 +349,12 @@ class Views {
     app.stepView = by => this.step(by);
     this.trail = openTrail(address => app.send({ action: "connect", view: address }), model);
     const step = by => () => this.step(by);
-    this.before = button("↶", step(-1), { "aria-label": "the view before", title: "the view before (Ctrl and Z)" });
-    this.after = button("↷", step(1), { "aria-label": "the view after", title: "the view after (Ctrl, Shift and Z)" });
+    // An app with changes of its own to take back has the keys first: see onKey.
+    const [undo, redo] = app.changeKeys ?? ["", ""];
+    const before = `the view before (Ctrl and Z${undo})`;
+    const after = `the view after (Ctrl, Shift and Z${redo})`;
+    this.before = button("↶", step(-1), { "aria-label": "the view before", title: before });
+    this.after = button("↷", step(1), { "aria-label": "the view after", title: after });
     const copy = button("Copy as Python", () => app.send({ action: "copy_code" }), { title: "lines that open what you see" });
     this.bar = h("span", { class: "cl-row cl-views", hidden: true }, h("span", { class: "cl-group" }, this.before, this.after), copy);
     this.fault = h("p", { class: "cl-small cl-fault", role: "alert" });
@@ -352,7 +411,8 @@ class Views {
     this.code.hidden = true;
     this.copy.focus();
   }
-  // Ctrl and Z takes back the last change of the view; in a text field it is the text's own.
+  // Ctrl and Z takes back the last thing that was done in an app that keeps what is done, or else the last change of the
+  // view; in a text field it is the text's own.
   onKey(event) {
     const { target, key } = event;
     if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key.toLowerCase())) return;
@@ -360,7 +420,8 @@ class Views {
     if (!isMine || target.matches(TEXT_FIELDS)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    this.step(key.toLowerCase() === "y" || event.shiftKey ? 1 : -1);
+    const by = key.toLowerCase() === "y" || event.shiftKey ? 1 : -1;
+    if (!this.app.stepChange?.(by)) this.step(by);
   }
 }
 
@@ -381,6 +442,7 @@ export const connect = (app, model, listeners) => {
   const putAway = event => {
     if (event.key !== "Escape" || !shownMeaning || !app.node.contains(shownMeaning.node)) return;
     hideMeaning();
+    event.preventDefault(); // a search field would empty itself
     event.stopImmediatePropagation();
   };
   const tapElsewhere = ({ target }) => {
