@@ -41,6 +41,7 @@ from complearn.data.readers.files import read_rows
 from complearn.data.readers.held_out import write_source
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
+from complearn.data.worlds.edits import DrawPlaces
 from complearn.evaluation.search.gallery import Gallery, _write_gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
 from complearn.language.parsing.registry import (
@@ -211,6 +212,13 @@ def answer(folder):
     (folder / "answer.json").write_text(json.dumps({**values, SEAL: document_sum(values)}))
 
 
+def draw_places(folder):
+    places = DrawPlaces(folder / "places.json")
+    places.places = {"train-0": [2**100 + len(CAPTIONS[0]), 0, 0], "train-1": [7, 1, 12]}
+    places.fresh = 1
+    places.save()
+
+
 def training_log(folder):
     run = Run.create(folder / "run", {"method": {"name": "clip"}})
     run.truncate_metrics(-1)
@@ -263,6 +271,7 @@ OPENERS = {
         lambda folder: cached_tensors(folder / "a.safetensors", tensors),
         lambda folder: plain(cached_tensors(folder / "a.safetensors", tensors)),
     ),
+    "places of pairs": Opener(draw_places, lambda folder: DrawPlaces(folder / "places.json").places, absent={}),
     "answers": Opener(answer, lambda folder: _kept_answer(folder / "answer.json"), absent=""),
     "corrections": Opener(correct, lambda folder: read_corrections(folder / "corrections.jsonl")),
     "decisions": Opener(decide, decisions),

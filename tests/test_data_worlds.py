@@ -6,18 +6,20 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
 from checker import RGB, WORDS, is_true, look, read_caption
 
+from complearn.core.seeds import rng
 from complearn.data.divergence.measure import compound_divergence
 from complearn.data.images import load_images
 from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.readers.registry import read
 from complearn.data.worlds.config import WORLDS, WorldConfig
+from complearn.data.worlds.edits import DrawPlaces, draw_scene
 from complearn.data.worlds.questions import BENCHMARKS, audit
 from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.splits import SPLITS, Split, compounds, held_out_pairs
@@ -482,3 +484,83 @@ def test_relations_may_stay_with_every_shape_where_half_of_the_colours_pairs_are
     usual = tiny("small", split="systematic", held_out=0.5, shapes=4, colours=4)
     assert len(usual.split.held_out) == 16 and world.space != usual.space
     assert "held_relations" not in usual.config.identity()  # the ids of worlds made before stay what they were
+
+
+RARE = {"kinds": ("long",), "split": "divergence", "disjoint": True, "objects": (3, 4), "n_train": 30, "n_test": 8}
+
+
+def test_pairs_that_were_found_are_found_again_without_what_was_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
+
+    def draws(world):
+        return [world.draw(part, k) for part in ("train", "seen", "test") for k in range(8)]
+
+    world = World(replace(WORLDS["small"], **RARE, seed=3))
+    plain = [
+        draw_scene(world.scenes[part], world.split, part, rng(3, "pair", part, k))
+        for part in ("train", "seen", "test")
+        for k in range(8)
+    ]
+    assert draws(world) == plain, "the same as without a file"
+    captions = world.captions()
+    (file,) = (tmp_path / "worlds").glob("*.json")
+    again = World(replace(WORLDS["small"], **RARE, seed=3))
+    tried = []
+    monkeypatch.setattr("complearn.data.worlds.edits.draw_statement", counted(tried))
+    assert draws(again) == plain and again.captions() == captions
+    assert len(tried) <= 2 * 24 + 30 + 2, "each is found at once; those that hold nothing are drawn by `realise` alone"
+    other = World(replace(WORLDS["small"], **RARE, seed=4))
+    assert draws(other)[0] != plain[0] and other._places.file != file, "another world has another file"
+    other._places.save()
+    assert len(list((tmp_path / "worlds").glob("*.json"))) == 2
+    assert World(replace(WORLDS["small"], n_train=30))._places.file is None, "a random split refuses little"
+
+
+def counted(tried):
+    """`draw_statement`, which notes that it was asked."""
+    from complearn.language.scenes.sampling import draw_statement
+
+    def draw(*arguments, **options):
+        tried.append(arguments[0])
+        return draw_statement(*arguments, **options)
+
+    return draw
+
+
+@pytest.mark.parametrize("damage", ["a digit", "no checksum", "cut off", "a list", "no places"])
+def test_damaged_places_are_named_and_searched_again(damage, tmp_path):
+    world = World(replace(WORLDS["small"], **RARE, seed=3))
+    file = tmp_path / "places.json"
+
+    def draw(places, k):
+        return places.draw(f"{k}", rng(k), partial(draw_scene, world.scenes["train"], world.split, "train"))
+
+    places = DrawPlaces(file)
+    found = [draw(places, k) for k in range(3)]
+    places.save()
+    text = file.read_text()
+    content = json.loads(text)
+    changed = {
+        "a digit": text.replace(str(content["places"]["1"][0]), str(content["places"]["1"][0] + 1)),
+        "no checksum": json.dumps({"places": content["places"]}),
+        "cut off": text[: len(text) // 2],
+        "a list": "[1, 2]",
+        "no places": "{}",
+    }
+    file.write_text(changed[damage])
+    with pytest.warns(UserWarning, match="pairs of a world are searched again: "):
+        damaged = DrawPlaces(file)
+    assert not damaged.places and [draw(damaged, k) for k in range(3)] == found
+    damaged.save()
+    assert DrawPlaces(file).places == places.places
+
+
+def test_two_processes_keep_what_both_found(tmp_path):
+    world = World(replace(WORLDS["small"], **RARE, seed=3))
+    one, other = (DrawPlaces(tmp_path / "places.json") for _ in range(2))
+    for places, k in ((one, 1), (other, 2)):
+        places.draw(
+            f"{k}", rng(k), lambda *args, **more: draw_scene(world.scenes["train"], world.split, "train", *args, **more)
+        )
+        places.save()
+    assert {*DrawPlaces(tmp_path / "places.json").places} == {"1", "2"}

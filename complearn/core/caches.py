@@ -47,6 +47,7 @@ KINDS = {  # folder in the cache -> what lies there
     "photos": "photographs and stamps",
     "parses": "parses of captions",
     "hashes": "hashes of files",
+    "worlds": "where pairs of generated worlds were found",
 }
 _FOLDERS = ("codes", "search", "demo-search", "photos")  # kinds whose entries are folders
 _EVICTED = (
@@ -57,6 +58,7 @@ _EVICTED = (
     "maps",
     "codes",
     "search",
+    "worlds",
 )  # by `make_room`; answers are paid for
 _RECENT = 3600  # seconds for which what was used is in use
 _OF_PEOPLE = ("corrections.jsonl",)  # and what lies next to it under this name

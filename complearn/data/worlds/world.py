@@ -15,6 +15,8 @@ from functools import cached_property, partial
 from typing import Annotated, Any
 
 from ...core.config import check_choice
+from ...core.files import cache_dir
+from ...core.results import code_version
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
 from ..divergence.measure import compound_divergence, most_divergent
@@ -25,7 +27,14 @@ from ..pairs import Pair
 from ..reports import READERS
 from ..sprites.skins import SKINS, collage, ranked_nouns
 from .config import CUTOUT_WORLDS, WORLDS, WorldConfig
-from .edits import DrawnEdits, draw_edits, draw_scene, draw_statements, select_divergent
+from complearn.data.worlds.edits import (
+    DrawnEdits,
+    DrawPlaces,
+    draw_edits,
+    draw_scene,
+    draw_statements,
+    select_divergent,
+)
 from .questions import Recognition, make_benchmark, make_recognition
 from .rendering import Scene
 from .splits import Split, compounds, held_out_pairs, primitives
@@ -169,11 +178,22 @@ class World:
 
     def captions(self, n: int = 20_000) -> list[str]:
         "Captions of the first training pairs, to fit a tokenizer."
-        return [self.train[k].caption for k in range(min(n, len(self.train)))]
+        captions = [self.train[k].caption for k in range(min(n, len(self.train)))]
+        self._places.save()
+        return captions
 
     def draw(self, part: str, k: int) -> tuple[SceneGraph, Statement]:
         "Scene and statement number k of a part."
-        return draw_scene(self.scenes[part], self.split, part, rng(self.config.seed, "pair", part, k))
+        generator = rng(self.config.seed, "pair", part, k)
+        return self._places.draw(f"{part}-{k}", generator, partial(draw_scene, self.scenes[part], self.split, part))
+
+    @cached_property
+    def _places(self) -> DrawPlaces:
+        "Where pairs were found: kept of worlds in which most draws are refused."
+        if self.config.split != "divergence":
+            return DrawPlaces()
+        code = hashlib.blake2b(code_version().encode(), digest_size=5).hexdigest()
+        return DrawPlaces(cache_dir("worlds") / f"{self.space}-{code}.json")
 
     def _drawn_number(self, part: str, k: int) -> int:
         "The number of the draw that gives pair number k of a part."
@@ -226,7 +246,9 @@ class World:
     @cached_property
     def trained(self) -> list[Statement]:
         "The first statements of training, at most 2,000."
-        return [self.draw("train", k)[1] for k in range(min(2_000, self.config.n_train))]
+        statements = [self.draw("train", k)[1] for k in range(min(2_000, self.config.n_train))]
+        self._places.save()
+        return statements
 
     @cached_property
     def compounds(self) -> Counter:
@@ -236,6 +258,7 @@ class World:
     @cached_property
     def _divergent(self):
         drawn = [self.draw("test", k)[1] for k in range(4 * self.config.n_test)]
+        self._places.save()
         words = set().union(*map(primitives, self.trained))
         return most_divergent(
             self.compounds, list(map(compounds, drawn)), self.config.n_test, words, list(map(primitives, drawn))
