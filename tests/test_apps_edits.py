@@ -165,7 +165,7 @@ def test_negatives_as_a_table_are_read_by_the_reader_of_folders(tmp_path, ending
     )
     command = [str(tmp_path / "captions.csv"), str(tmp_path / f"neg.{ending}"), "--quiet", "--per-caption", "3"]
     assert main([*command, "--operators", "swap,replace_rel"]) == 0
-    assert f"1 captions with negatives are in neg.{ending}; 1 captions without one" in capsys.readouterr().out
+    assert f"1 caption with negatives in neg.{ending}; left out: 1 caption without one" in capsys.readouterr().out
     edited = read_edits(tmp_path / "neg.jsonl")[0]
     header = (tmp_path / f"neg.{ending}").read_text().splitlines()[0]
     assert header.replace("\t", ",") == "title,filepath,neg_caption"
@@ -238,7 +238,7 @@ def test_negatives_as_shards_hold_pictures_and_wrong_captions(tmp_path, monkeypa
         assert main([captions, str(tmp_path / "neg.tar"), "--quiet", *options]) == 0
         said = capsys.readouterr().out
         edited = [record for record in read_edits(tmp_path / "neg.jsonl") if record.negatives]
-        assert f"{len(edited)} captions with negatives are in neg-00000.tar to neg-00002.tar" in said
+        assert f"{len(edited)} captions with negatives in neg-00000.tar to neg-00002.tar" in said
         source = {"name": "folder", "args": {"folder": str(folder)}}
         assert said.rstrip().endswith(f"  {training_command(tmp_path / 'neg.jsonl', source)}"), "it trains as it is"
         pairs = read("webdataset", shards=str(tmp_path / "neg-{00000..00002}.tar"), text="json")

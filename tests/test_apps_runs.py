@@ -43,7 +43,7 @@ from complearn.apps.map.messages import MapAddress
 from complearn.apps.runs.answers import number_of_questions
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
-from complearn.apps.runs.messages import questions_text
+from complearn.apps.runs.messages import _setting_title, questions_text
 from complearn.apps.search.messages import SearchAddress
 from complearn.core.config import RequestError
 from complearn.core.own_files import ForeignFile
@@ -444,6 +444,18 @@ def test_curves_scores_difference_and_facts_of_the_selection(folder):
     assert "95 % interval over the questions 45.0 to 55.0, 80 questions" in scores["rows"][0]["cells"][0]["about"]
     difference = asked(page, "show_panel", panel="difference")["difference"]
     assert difference["rows"] == [["train.lr", "0.001", "0.002"], ["seed", "0", "1"]]
+    assert difference["titles"] == ["Learning rate", "Seed"]
+    keys = (
+        "method.name",
+        "train.weight_decay",
+        "model.codebook.codes",
+        "data.args.folder",
+        "precision",
+        "method.args.n",
+    )
+    assert [_setting_title(key) for key in keys] == [
+        "Method", "Training: weight decay", "Model: codebook, codes", "Data: folder", "Precision", "Method: n",
+    ]  # fmt: skip
     about = asked(page, "show_panel", panel="about")["about"]
     assert about["name"] == "study/runs/clip-s1" and ["Seed", "1"] in about["facts"]
     asked(page, "pick_these", names=["study/results.json"])
@@ -1084,7 +1096,9 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
         assert "Both are asked the same questions" in page.locator(".cl-panel").inner_text()
         page.locator("[data-panel=difference]").click()
         page.wait_for_selector(".cl-plain")
-        assert "method.name" in page.locator(".cl-plain").inner_text()
+        heads = page.locator(".cl-plain th[scope=row]")
+        assert "Method" in heads.all_inner_texts() and "method.name" not in page.locator(".cl-plain").inner_text()
+        assert heads.filter(has_text=re.compile("^Method$")).get_attribute("title") == "method.name"
         screenshot(page, f"runs-difference-{theme}")
         page.get_by_text("Select none").click()
         page.locator("input[data-name='stopped-s0']").click()

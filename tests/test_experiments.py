@@ -101,7 +101,7 @@ def test_again_in_the_same_folder_says_what_is_there(copy):
     """By papermill's own command, so that this stays tested too."""
     before = (copy / "runs" / "clip-s0" / "metrics.jsonl").read_bytes()
     said = papermill(copy, preset="smoke", seeds="[0]", methods='["clip"]')
-    assert "1 of 1 runs are there already" in said
+    assert "1 of 1 run is there already" in said
     assert (copy / "runs" / "clip-s0" / "metrics.jsonl").read_bytes() == before
 
 

@@ -15,7 +15,7 @@ from complearn.core.progress import Progress
 from complearn.core.runs import Run
 from complearn.training.runs import sweep
 from complearn.training.runs.launch import launch, prepare
-from complearn.training.runs.sweep import RunFailed, _progress_of, _share_machine, command, run_all
+from complearn.training.runs.sweep import RunFailed, _bar_title, _progress_of, _share_machine, command, run_all
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
 
@@ -99,6 +99,14 @@ def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):
     assert "left" in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("runs", "many", "title"),
+    [(1, 1, "1 run"), (1, 2, "1 run"), (2, 4, "2 runs, 2 at once"), (3, 1, "3 runs, 1 at once")],
+)
+def test_the_bar_of_one_run_counts_one(runs, many, title):
+    assert _bar_title(runs, many) == title
+
+
 @pytest.mark.slow
 def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     good = prepared(tmp_path / "good")
@@ -110,7 +118,7 @@ def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     before = (good.path / "metrics.jsonl").read_bytes()
     ended = []
     run_all([good], 8, device="cpu", on_end=ended.append)
-    assert ended == [good] and "1 of 1 runs are there already" in capsys.readouterr().out
+    assert ended == [good] and "1 of 1 run is there already" in capsys.readouterr().out
     assert (good.path / "metrics.jsonl").read_bytes() == before
 
 

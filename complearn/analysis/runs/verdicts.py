@@ -312,7 +312,8 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     limits = []
     fewest = min(scores.n[name] for name in models)
     if 0 < fewest < _MANY:
-        limits.append(f"Only {fewest} questions were asked in {scores.title}: too few to tell models apart.")
+        asked = f"{counted(fewest, 'question')} {'was' if fewest == 1 else 'were'} asked"
+        limits.append(f"Only {asked} in {scores.title}: too few to tell models apart.")
     low = [model_title(name) for name in models if scores.chance and scores.interval(name)[0] <= scores.chance]
     if low:
         meaning = "a comparison with them says nothing about the methods" if len(models) > 1 else "nothing is shown yet"

@@ -18,6 +18,7 @@ from typing import Any
 
 from ...core.checksums import SUM, write_sealed
 from ...core.config import RequestError
+from ...core.outputs import counted
 from ...data.images import open_header
 from ...data.readers.edits import EditedCaption, each_edited
 
@@ -109,5 +110,5 @@ def write_negatives(
     else:
         files = _write_table(with_negatives(), target, lambda record: str(picture(record)))
     names = files[0].name if len(files) == 1 else f"{files[0].name} to {files[-1].name}" if files else "no shard"
-    left_out = f"; {counts[0]} captions without one are not in it" if counts[0] else ""
-    return files, f"{counts[1]} captions with negatives are in {names}{left_out}"
+    left_out = f"; left out: {counted(counts[0], 'caption')} without one" if counts[0] else ""
+    return files, f"{counted(counts[1], 'caption')} with negatives in {names}{left_out}"

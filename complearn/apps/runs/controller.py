@@ -180,7 +180,7 @@ class RunsController(Controller):
             try:
                 return difference_message(self.selected)
             except (BadData, OSError) as error:
-                return {"type": "difference", "names": [], "rows": [], "text": str(error)}, []
+                return {"type": "difference", "names": [], "rows": [], "titles": [], "text": str(error)}, []
         return about_message(self.selected, self.memory)
 
     def changed(self, *messages: Message) -> list[Message]:

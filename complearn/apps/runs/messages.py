@@ -497,11 +497,34 @@ def _shown_value(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+_SETTINGS = {
+    "method.name": "Method",
+    "method": "Method",
+    "seed": "Seed",
+    "data.name": "Data",
+    "train.lr": "Learning rate",
+    "train.batch_size": "Pairs in a batch",
+    "method.args.steps": "Steps of training",
+}
+_PARTS = {"train": "Training", "model": "Model", "method": "Method", "data": "Data"}  # the first part of a key
+
+
+def _setting_title(
+    key: str,  # such as train.weight_decay
+) -> str:  # such as "Training: weight decay"
+    "A key of a configuration in words; its last part as it is written, where nothing better is known."
+    if key in _SETTINGS:
+        return _SETTINGS[key]
+    first, *others = [part for part in key.replace("_", " ").split(".") if part not in ("args", "source")]
+    first = _PARTS.get(first, f"{first[:1].upper()}{first[1:]}")
+    return f"{first}: {', '.join(others)}" if others else first
+
+
 def difference_message(
     entries: Sequence[Entry],  # the selected ones
 ) -> Message:
     "In which keys two configurations differ, with both values."
-    content = {"type": "difference", "names": [], "rows": [], "text": ""}
+    content = {"type": "difference", "names": [], "rows": [], "titles": [], "text": ""}
     if len(entries) != 2:
         content["text"] = (
             f"Select exactly two runs or two studies to see how their settings differ; {len(entries)} selected."
@@ -511,6 +534,7 @@ def difference_message(
     rows = differing_values(entry_settings(first), entry_settings(second))
     content["names"] = [first.name, second.name]
     content["rows"] = [[key, _shown_value(one), _shown_value(other)] for key, one, other in rows]
+    content["titles"] = [_setting_title(key) for key, _, _ in rows]
     content["text"] = "" if rows else "Both have the same settings."
     return content, []
 

@@ -657,14 +657,16 @@ class Runs {
     ]);
     this.setChoice("questions", chosen);
   }
-  showDifference({ names, rows, text }) {
+  showDifference({ names, rows, titles, text }) {
     if (!rows.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
     const head = h(
       "tr",
       {},
       ["setting", ...names].map(name => h("th", { scope: "col" }, name)),
     );
-    const lines = rows.map(([key, one, other]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, one), h("td", {}, other)));
+    const lines = rows.map(([key, one, other], n) =>
+      h("tr", {}, h("th", { scope: "row", title: key }, titles[n]), h("td", {}, one), h("td", {}, other)),
+    );
     const table = h("table", { class: "cl-plain" }, h("thead", {}, head), h("tbody", {}, lines));
     fill(this.content, h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "difference" }, table));
   }

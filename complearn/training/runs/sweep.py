@@ -18,6 +18,7 @@ from typing import Any
 
 from ...core.device import pick_device
 from ...core.files import write_errors
+from ...core.outputs import counted
 from ...core.own_files import open_own
 from ...core.plugins import allowed_modules
 from ...core.progress import Progress
@@ -178,6 +179,14 @@ def _take_ended(
     return ended
 
 # %% ../../../nbs/training/runs/sweep.ipynb #a23aa5ac
+def _bar_title(
+    runs: int,  # that are trained
+    many: int,  # of them at the same time, at most
+) -> str:
+    "What the bar of several trainings is called."
+    return counted(runs, "run") if runs == 1 else f"{counted(runs, 'run')}, {min(many, runs)} at once"
+
+
 def run_all(
     runs: Sequence[Run],  # prepared runs
     steps: int,  # of each, for the bar
@@ -198,7 +207,8 @@ def run_all(
     if queue.name == "slurm" and not at_once:
         many = max(1, len(runs))
     if len(waiting) < len(runs):
-        print(f"{len(runs) - len(waiting)} of {len(runs)} runs are there already")
+        there = len(runs) - len(waiting)
+        print(f"{there} of {counted(len(runs), 'run')} {'is' if there == 1 else 'are'} there already")
     for run in runs:
         if run not in waiting:
             on_end(run)
@@ -209,7 +219,7 @@ def run_all(
         return sum(min(steps, _progress_of(run)) for run in runs)
 
     begun = steps_done()
-    title = f"{len(waiting)} runs, {many} at once"
+    title = _bar_title(len(waiting), many)
     bar = Progress(total=steps * len(runs), initial=begun, unit="step", desc=title, dynamic_ncols=True)
     with bar, _starter(commands, threads, forked, queue) as start_run:
         try:
