@@ -2,8 +2,10 @@
 
 import importlib.util
 
+import pandas as pd
 import pytest
 
+from complearn.analysis.identifiability import yields
 from complearn.analysis.identifiability.overlap import ExplainedNegative, explain_choices, read_negative_sets
 from complearn.analysis.identifiability.reach import STAGES, coverage_rows, is_one_place, lost_captions, reach_rows
 from complearn.data.fixtures.specimens import write_negatives
@@ -102,3 +104,16 @@ def test_where_captions_are_lost_and_what_is_left_gives_away():
     assert [(line["low"], line["high"]) for line in rows if line["metric"] == "blind 3-grams"] == [wilson(1, 2)]
     with pytest.raises(ValueError):
         lost_captions(records[1:], parses, WordRelations())
+
+
+def test_edits_that_are_true_of_the_photo_are_counted_by_reader():
+    marks = {"a": "11?0000000", "b": "1000000000"}
+    lines = [
+        {"set": "after", "operator": "add_att", "reader": name, "true_of_photo": mark}
+        for name in marks
+        for mark in marks[name]
+    ]
+    table = yields.truth_table(pd.DataFrame(lines))
+    low, high = (100 * end for end in wilson(2, 10))
+    assert table.loc[("after", "add_att", "a")].tolist() == [10, f"20.0 [{low:.1f}, {high:.1f}]", 10.0]
+    assert table.loc[("after", "add_att", "b"), "not to be told, %"] == 0.0
