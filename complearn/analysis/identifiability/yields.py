@@ -160,9 +160,7 @@ def reader_agreement(
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #5a9e0003
 def truth_table(
     sample: pd.DataFrame,  # `true_of_photo` is 1, 0 or ? (the photo does not tell); set, operator and reader
-) -> (
-    pd.DataFrame
-):  # by set, operator and reader: edits read, per cent true of the photo (Wilson), per cent that stay open
+) -> pd.DataFrame:  # by set, operator and reader: edits read, per cent true of the photo (Wilson) and not to be told
     "How many edits are true of the photo that their caption describes, by readers who saw it."
     lines = {}
     groups = sample.assign(mark=sample.true_of_photo.astype(str)).groupby(["set", "operator", "reader"], sort=False)
