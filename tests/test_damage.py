@@ -15,6 +15,7 @@ import training_runs
 from faults import note
 from openers import OPENERS
 
+from complearn.core.caches import _UNWRITTEN
 from complearn.core.files import BadData
 
 FLIPS = 12  # of each file, besides the other damages
@@ -93,6 +94,7 @@ def write_all(folder, kinds, report):
     training_runs.make_read_only(folder)
     told = {}
     for kind in kinds:
+        _UNWRITTEN.clear()  # a folder is warned of once, and all kinds go to one
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:

@@ -262,15 +262,15 @@ def test_who_does_something_to_a_thing_is_not_far_from_it():
 @with_spacy
 def test_an_attribute_that_is_likely_true_is_not_added(monkeypatch):
     monkeypatch.setattr("complearn.language.edits.sites.FEWEST_COUNTED", 100)
-    corpus = parsed(*["a white dog"] * 60, *["a pink dog"] * 2, *["a dog on a mat"] * 60)
+    corpus = parsed(*["a white dog"] * 60, *["an orange dog"] * 2, *["a dog on a mat"] * 60)
     context = EditContext.of_corpus(corpus)
-    assert context.vocabulary.chance("dog", "white") == 61 / 73 and context.vocabulary.chance("dog", "pink") == 3 / 73
+    assert context.vocabulary.chance("dog", "white") == 61 / 73 and context.vocabulary.chance("dog", "orange") == 3 / 73
     (one,) = parsed("A dog sits on a chair.")
     colours = EditableCaption(one, context).modifiers("dog")
     # 3 of 73 is more than four per cent, 1 of 73 is not; of small corpora no chance is asked
-    assert "green" in colours and not {"white", "pink"} & {*colours}
+    assert "red" in colours and not {"white", "orange"} & {*colours}
     monkeypatch.setattr("complearn.language.edits.sites.FEWEST_COUNTED", 1000)
-    assert "pink" in EditableCaption(one, context).modifiers("dog")
+    assert "orange" in EditableCaption(one, context).modifiers("dog")
 
 
 @with_spacy
