@@ -668,6 +668,8 @@ def test_a_colour_is_added_where_other_captions_rule_it_out():
     assert added("A dog runs on a road.", ["A dog is outside.", "An animal runs."]).isdisjoint(colours)
     brown = added("A dog runs on a road.", ["A brown puppy is outside."])
     assert brown & colours == {("black",), ("white",)}, "a brown dog is called red or yellow, and none is blue"
+    both = added("A dog runs on a road.", ["A brown and white dog is outside.", "A black, white dog"])
+    assert both & colours == set() and ("spotted",) not in both, "it has several"
     white = added("A dog runs on a road.", ["A white dog is outside."])
     assert white & colours == {("black",)}, "a white dog is called yellow"
     assert ("gray",) not in added("A dog runs on a road.", ["A black dog is outside."])

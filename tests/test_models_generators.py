@@ -17,7 +17,7 @@ from stub_endpoint import stub_server
 from complearn.core.config import RequestError
 from complearn.core.seeds import torch_generator
 from complearn.language.edits.base import Edit
-from complearn.language.edits.proposals import _clean_proposal, align, check_proposal, explain
+from complearn.language.edits.proposals import _clean_proposal, _misarticled, align, check_proposal, explain
 from complearn.language.edits.sites import EditContext
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.base import Parse, Word
@@ -165,6 +165,10 @@ CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is ta
     ("replace_att", "A fluffy dog in the park", "A furry dog in the park"): "say or imply",
     ("replace_obj", "A man waves while fans cheer", "A man waves while spectators cheer"): "say or imply",
     ("swap_obj", "A group of men in a garden", "A garden of men in a group"): "exchanges a word for a group",
+    ("add_att", "A man with dogs on grass", "A man with brown dog on grass"): "is not explained by add",
+    ("add_att", "A dog runs on the grass", "A big dog run on the grass"): "is not explained by add",
+    ("add_obj", "Two dogs are near a tree", "Two dogs and a cat is near a tree"): "is not explained by add",
+    ("negate", "The men had eaten", "The men had not eaten"): "",
     ("negate", "A dog sits on a hill", "A dog sits not on a hill"): "behind a full verb",
     ("negate", "A man rides a horse", "A man does not ride a horse"): "",
     ("negate", "A man rides a horse", "Nobody rides a horse"): "",
@@ -478,8 +482,34 @@ def test_threads_fill_a_batch_and_a_fault_reaches_each_of_them(causal_folder):
 
     generator.model.generate = fails
     with ThreadPoolExecutor(6) as pool:
-        asked = [pool.submit(generator.propose, caption, "replace_obj", 2) for caption in captions]
+        asked = [pool.submit(generator.propose, caption, "replace_obj", 20) for caption in captions]
         assert all(isinstance(each.exception(timeout=60), MemoryError) for each in asked)
+    assert not generator._waiting, "nobody waits for what was asked before the fault"
+
+
+@with_transformers
+def test_what_a_folder_asks_of_generation_is_not_done_here(causal_folder):
+    """Beams and penalties of the folder's own would change the draws, or fail."""
+    plain = CausalGenerator(causal_folder, seed=5, new_tokens=8).propose(CAPTION, "replace_obj", 3)
+    settings = {"num_beams": 2, "repetition_penalty": 9.0, "do_sample": True, "top_k": 1}
+    (causal_folder / "generation_config.json").write_text(json.dumps(settings))
+    assert CausalGenerator(causal_folder, seed=5, new_tokens=8).propose(CAPTION, "replace_obj", 3) == plain
+
+
+@with_transformers
+def test_a_short_context_leaves_room_for_the_question(causal_folder):
+    generator = CausalGenerator(causal_folder, new_tokens=200)
+    lengths = []
+    write = generator.model.generate
+
+    def noted(**arguments):
+        lengths.append((arguments["input_ids"].shape[1], arguments["max_new_tokens"]))
+        return write(**arguments)
+
+    generator.model.generate = noted
+    generator.propose(" ".join([CAPTION] * 30), "replace_obj")
+    ((asked, new),) = lengths
+    assert asked == 32 and asked + new <= 64
 
 
 def sizes_of(generator, captions):
@@ -496,3 +526,11 @@ def sizes_of(generator, captions):
         list(pool.map(lambda caption: generator.propose(caption, "replace_obj", 2), captions))
     generator.model.generate = write
     return sizes
+
+
+def test_an_article_is_wrong_where_no_reading_takes_it():
+    said = (
+        "An SUV, an x-ray, an 11 year old dog, an uninhabited island, a urinal, an hour, a one-legged man, a European"
+    )
+    assert not _misarticled(f"{said}, an NBA player and a unicorn on a European road")
+    assert _misarticled("A orange suit and an blue hat on a dog, an big one") == {"A orange", "an blue", "an big"}

@@ -129,12 +129,23 @@ class CausalGenerator:
         self.batch = batch
         self._waiting: deque[tuple[str, torch.Generator, Future]] = deque()
         self._turn = threading.Lock()
+        self._queue = threading.Lock()
+        # what a folder asks for, such as beams or a penalty for repeating the question, is not asked for here
+        self.model.generation_config = transformers.GenerationConfig(
+            do_sample=False, eos_token_id=self.tokenizer.eos_token_id, pad_token_id=self.tokenizer.pad_token_id
+        )
 
     def propose(self, caption: str, operator: str, n: int = 1) -> list[str]:
         "Sample up to n sentences."
         prompt = _edit_prompt(caption, operator)
         asked = [self._ask(prompt, caption, operator, k) for k in range(n)]
-        return [self._answer(each) for each in asked]
+        try:
+            return [self._answer(each) for each in asked]
+        finally:  # after an error nobody waits for the others
+            with self._queue:
+                left = [each for each in self._waiting if each[2] not in asked]
+                self._waiting.clear()
+                self._waiting.extend(left)
 
     def correct(self, caption: str, operator: str, refused: Sequence[tuple[str, str]]) -> str:
         "Sample another sentence."
@@ -149,19 +160,25 @@ class CausalGenerator:
     def _ask(self, prompt: str, *draw: str | int) -> Future:
         "Put a question in the row of those that wait."
         answer = Future()
-        self._waiting.append((prompt, torch_generator(self.seed, "generate", *draw), answer))
+        with self._queue:
+            self._waiting.append((prompt, torch_generator(self.seed, "generate", *draw), answer))
         return answer
 
     def _answer(self, answer: Future) -> str:
         "Wait for an answer. Whoever has the turn answers for all that wait, so that threads fill a batch."
         with self._turn:
             while not answer.done():
-                taken = [self._waiting.popleft() for _ in range(min(self.batch, len(self._waiting)))]
+                with self._queue:
+                    taken = [self._waiting.popleft() for _ in range(min(self.batch, len(self._waiting)))]
                 try:
                     texts = self._sample([prompt for prompt, _, _ in taken], [draw for _, draw, _ in taken])
-                except BaseException as error:
+                except Exception as error:
                     for *_, other in taken:
                         other.set_exception(error)
+                    break
+                except BaseException:  # an interrupt is of this thread alone
+                    with self._queue:
+                        self._waiting.extendleft(reversed(taken))
                     raise
                 for (*_, other), text in zip(taken, texts):
                     other.set_result(text)
@@ -171,7 +188,8 @@ class CausalGenerator:
     def _sample(self, prompts: Sequence[str], draws: Sequence[torch.Generator]) -> list[str]:
         """The line that follows each question. Each has draws of its own, so the others of its batch change nothing
         but the rounding."""
-        room = max(1, self.context - self.new_tokens)
+        new_tokens = min(self.new_tokens, max(1, self.context // 2))
+        room = max(1, self.context - new_tokens)
         inputs = self.tokenizer(list(prompts), return_tensors="pt", padding=True, truncation=True, max_length=room)
         length = inputs["input_ids"].shape[1]
 
@@ -190,15 +208,9 @@ class CausalGenerator:
             return torch.tensor(["\n" in text for text in lines(ids)], device=ids.device)
 
         transformers = need("transformers", extra="towers")
-        settings = transformers.GenerationConfig(
-            max_new_tokens=self.new_tokens,
-            do_sample=False,
-            eos_token_id=self.tokenizer.eos_token_id,
-            pad_token_id=self.tokenizer.pad_token_id,
-        )
         written = self.model.generate(
             **inputs.to(self.model.device),
-            generation_config=settings,
+            max_new_tokens=new_tokens,
             logits_processor=[with_noise],
             stopping_criteria=transformers.StoppingCriteriaList([has_line]),
         )

@@ -749,8 +749,12 @@ def edit_lines(
     _shared["generator"] = make_generator(settings)
     _shared["ranker"] = scorer and Ranker(scorer, images)
     if _shared["generator"]:
-        several = isinstance(_shared["generator"], (EndpointGenerator, CausalGenerator))
-        return _asked_lines(numbers, concurrency if several else 1)
+        generator = _shared["generator"]
+        if isinstance(generator, CausalGenerator):
+            concurrency = max(concurrency, generator.batch)  # threads that wait for one batch
+        elif not isinstance(generator, EndpointGenerator):
+            concurrency = 1
+        return _asked_lines(numbers, concurrency)
     portions = (list(map(int, numbers[start : start + PORTION])) for start in range(0, len(numbers), PORTION))
     if workers < 2 or settings.rank_by or settings.entailment or "fork" not in multiprocessing.get_all_start_methods():
         return map(_portion_lines, portions)

@@ -44,8 +44,9 @@ export const whenReleased = node => {
   let isDown = false;
   let waiting = null;
   let timer = 0;
+  const ends = ["pointerup", "pointercancel", "contextmenu", "blur"]; // a menu of the browser takes the pointer away
   const release = () => {
-    for (const name of ["pointerup", "pointercancel"]) window.removeEventListener(name, release, true);
+    for (const name of ends) window.removeEventListener(name, release, true);
     timer = setTimeout(() => {
       isDown = false;
       const act = waiting;
@@ -53,10 +54,11 @@ export const whenReleased = node => {
       act?.();
     }, UNTIL_CLICKED);
   };
-  const press = () => {
+  const press = ({ button: which, target }) => {
+    if (which || target.closest("select")) return; // another button, or a list that opens above the page
     clearTimeout(timer);
     isDown = true;
-    for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, release, true);
+    for (const name of ends) window.addEventListener(name, release, true);
   };
   node.addEventListener("pointerdown", press, true);
   return act => {

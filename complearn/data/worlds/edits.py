@@ -136,7 +136,7 @@ class DrawPlaces:
         last = found[-1]
         self.places[name] = [last["state"]["state"], last["has_uint32"], last["uinteger"]]
         self.fresh += 1
-        if self.fresh == SAVED_EVERY:
+        if self.fresh >= SAVED_EVERY:
             self.save()
         return made
 
@@ -145,7 +145,7 @@ class DrawPlaces:
         if self.file is None or not self.fresh:
             return
         self.places = self._kept() | self.places
-        values = {"places": self.places}
+        values = {"places": dict(self.places)}  # a thread that draws ahead may add to the others
         write_cache(self.file, json.dumps(values | {SEAL: document_sum(values)}).encode())
         self.fresh = 0
 

@@ -121,23 +121,23 @@ def align(
     ]
 
 
-_AGREEING = ({"is", "are"}, {"was", "were"}, {"has", "have"}, {"does", "do"})
+_PLURAL_OF = {"is": "are", "was": "were", "has": "have", "does": "do"}
 
 
 def _agrees_only(
     difference: Difference,
 ) -> bool:
-    "Whether a verb is the same in the other number, as where somebody joins who does it."
+    "Whether a verb in the singular becomes the same in the plural, as where somebody joins who does it."
     if len(difference[0]) != 1 or len(difference[1]) != 1:
         return False
     (before,), (after,) = difference[:2]
-    return {before, after} in _AGREEING or before in (f"{after}s", f"{after}es", f"{after.removesuffix('y')}ies")
+    return _PLURAL_OF.get(before) == after or before in (f"{after}s", f"{after}es", f"{after.removesuffix('y')}ies")
 
 
 def without_agreement(
     differences: list[Difference],  # of a caption and a proposal
 ) -> list[Difference]:  # all of them where nothing is put in
-    "The differences but for verbs whose number follows what was put in."
+    "The differences but for verbs whose number follows what was put in by *and*."
     others = []
     for before, after, old, new in differences:
         last = after[-1:]
@@ -146,7 +146,8 @@ def without_agreement(
                 others.append(([], after[:-1], (old[0], old[0]), (new[0], new[1] - len(last[0]) - 1)))
         else:
             others.append((before, after, old, new))
-    return others if others and not any(each[0] for each in others) else differences
+    joins = others and all(not each[0] for each in others) and any("and" in each[1] for each in others)
+    return others if joins else differences
 
 
 def explain(
@@ -463,7 +464,8 @@ def _denial_fault(
 
     if any(not forms([word]) & forms(removed) for word in added):
         return "brings more than a denial"
-    finite = {word.text.lower() for word in caption.words if word.tag in ("VBZ", "VBP", "VBD")} - HELPERS
+    finite = {word.text.lower() for word in caption.words if word.tag in ("VBZ", "VBP", "VBD")}
+    finite -= HELPERS | {"had", "am"}
     if any(before in finite and word == "not" for before, word in itertools.pairwise(words)):
         return "puts a denial behind a full verb"
     nobody = after.keys() & {"nobody", "nothing", "none"}
@@ -476,8 +478,13 @@ def _misarticled(
     text: str,
 ) -> set[str]:  # such as "an dog"
     "The articles of a text that do not fit the word after them."
-    pairs = re.findall(r"\b(an?) (\w+)", text.lower())
-    return {f"{given} {word}" for given, word in pairs if article(word) != given}
+    pairs = re.findall(r"\b([Aa]n?) ([a-z]{2,})\b", text)  # names, numbers and x-rays are not judged
+    before_vowel = {"a": "aeio", "an": "bcdfgjklmnpqrstvwyz"}  # h and u are read in both ways
+    return {
+        f"{given} {word}"
+        for given, word in pairs
+        if word[0] in before_vowel[given.lower()] and not word.startswith(("one", "once", "eu"))
+    }
 
 
 def _place_fault(
@@ -494,7 +501,7 @@ def _place_fault(
 
     if repeated(text) > repeated(caption.parse.caption):
         return "repeats a word"
-    if any(after.startswith(("a ", "an ")) for after in _misarticled(text) - _misarticled(caption.parse.caption)):
+    if _misarticled(text) - _misarticled(caption.parse.caption):
         return "has a wrong article"
     places = [each for each in differences if not {*each[0], *each[1]} <= PRONOUNS | LINKING]
     if family in ("replace", "add") and len(places) > 1:

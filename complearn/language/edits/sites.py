@@ -238,7 +238,10 @@ class EditableCaption(CaptionAtoms):
         said: dict[str, set[str]] = {}
         for caption in (self, *(CaptionAtoms(view, self.relations) for view in self.context.views)):
             for each in caption.objects:
-                texts = {caption.texts[i] for i in (*each.attributes, each.head)}
+                first = each.head  # black and white, red-brown
+                while first and caption.texts[first - 1] in self.relations.colours | {"and", ",", "-"}:
+                    first -= 1
+                texts = {caption.texts[i] for i in (*each.attributes, *range(first, each.head + 1))}
                 said.setdefault(each.name.rpartition(" ")[2], set()).update(texts & self.relations.colours)
         return said
 
