@@ -214,7 +214,7 @@ def answer(folder):
 
 def draw_places(folder):
     places = DrawPlaces(folder / "places.json")
-    places.places = {"train-0": [2**100 + len(CAPTIONS[0]), 0, 0], "train-1": [7, 1, 12]}
+    places.places = {"train-0": [2**100 + sum(map(ord, CAPTIONS[0])), 0, 0], "train-1": [7, 1, 12]}
     places.fresh = 1
     places.save()
 
