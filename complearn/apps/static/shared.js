@@ -45,7 +45,8 @@ export const whenReleased = node => {
   let waiting = null;
   let timer = 0;
   const ends = ["pointerup", "pointercancel", "contextmenu", "blur"]; // a menu of the browser takes the pointer away
-  const release = () => {
+  const release = ({ type, target }) => {
+    if (type === "blur" && target !== window) return; // of a part of the page
     for (const name of ends) window.removeEventListener(name, release, true);
     timer = setTimeout(() => {
       isDown = false;
