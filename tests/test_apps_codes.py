@@ -834,6 +834,7 @@ def test_a_number_says_what_it_means_to_the_pointer_and_to_the_keyboard(folder, 
     assert page.evaluate(SHOWN) == []
     page.set_viewport_size({"width": 420, "height": 900})
     page.locator(".cl-term", has_text="weight").first.focus()
+    page.wait_for_function(f"{SHOWN}.length === 1")
     box = page.locator(".cl-meaning:popover-open").bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 420, "the meaning is inside of a narrow window"
     screenshot(page, "page-6-meaning")
