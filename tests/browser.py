@@ -96,10 +96,15 @@ def accessibility_findings(page):
     return page.evaluate(FIND, [script, ".cl" if is_in_jupyterlab(page) else None, known])
 
 
+WORDLESS = r"""() => (document.querySelector(".cl") ?? document.body).innerText
+  .match(/\[object [^\]]*\]|\bundefined\b|\bNaN\b/g) ?? []"""
+
+
 def findings_in_looks(page):
-    """What axe-core finds in a page as it is, then in both themes, narrow and wide, each said once; the page is left as
-    it was. JupyterLab keeps its theme and size."""
+    """What axe-core finds in a page as it is, then in both themes, narrow and wide, each said once, and values that a
+    script put into words which have none; the page is left as it was. JupyterLab keeps its theme and size."""
     found = dict.fromkeys(accessibility_findings(page) or [], "as it is")
+    found |= dict.fromkeys(page.evaluate(WORDLESS), "as it is")
     if not AXE.exists() or is_in_jupyterlab(page):
         return found
     size, was_dark = page.viewport_size, page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")

@@ -14,7 +14,7 @@ export const h = (tag, attributes = {}, ...children) => {
   node.append(...present(children));
   return node;
 };
-const present = children => children.flat().filter(child => child != null && child !== false);
+const present = children => children.flat(Infinity).filter(child => child != null && child !== false);
 export const fill = (node, ...children) => node.replaceChildren(...present(children));
 
 // Fill a node with parts [key, data, make]. A part whose data are those of the last time stays the node that it was, with
