@@ -18,6 +18,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from ...core.device import is_stacked
 from ...data.images import Transform
 
 # %% ../../../nbs/models/towers/base.ipynb #c005
@@ -332,7 +333,7 @@ class TextTransformer(Tower):
                 f"tokenizer"
             )
         # asking a GPU would make it wait, and break the graph
-        whole = mask.device.type != "cpu" or torch.compiler.is_compiling()
+        whole = mask.device.type != "cpu" or torch.compiler.is_compiling() or is_stacked(mask)
         if whole:
             longest = ids.shape[1]
         else:

@@ -239,6 +239,10 @@ class Objective(nn.Module):
     """Base class of objectives: the losses that a phase minimises. Its buffers and parameters are saved, and the
     parameters are trained."""
 
+    # whether several seeds may compute it in one pass, see `stacking`: it reads no value of a tensor, and neither
+    # `after_step` nor the loss changes a buffer
+    stackable: bool = False
+
     def compute_losses(
         self,
         out: Any,  # what `model(batch)` returned

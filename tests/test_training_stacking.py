@@ -1,0 +1,229 @@
+"""Several seeds trained as a stack: each run's folder is what the run alone would have written, within rounding."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+import training_runs
+from safetensors.torch import load_file
+
+from complearn.core.runs import Run
+from complearn.launch import main
+from complearn.training.engine.checkpoints import load_checkpoint
+from complearn.training.engine.processes import Stopped
+from complearn.training.engine.stacking import common_start, fit_stacked, stacking_fault
+from complearn.training.engine.trainer import Trainer
+from complearn.training.runs.launch import launch, make_trainer, prepare
+from complearn.training.runs.sweep import make_stacks, run_all
+
+SEEDS = (0, 1, 2)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+METHODS = {
+    "clip": {"name": "clip", "args": {"steps": 12, "ramp": 2}},
+    "codebook_clip": {"name": "codebook_clip", "args": {"steps": 12, "ramp": 2}},
+    "il_clip": training_runs.IL,
+}
+ASKED = {"name": "world", "args": {"seed": 5, "n": 12, "n_recall": 12, "size": 16}}
+
+
+def prepared(folder, method="il_clip", seeds=SEEDS, **train):
+    """A run of each seed, on a world of that seed."""
+    model = {name: value for name, value in training_runs.MODEL.items() if name != "codebook" or method != "clip"}
+    runs = []
+    for seed in seeds:
+        config = training_runs.config(METHODS[method], model, seed, **train)
+        config["data"] = {"name": "generated", "args": training_runs.DATA["args"] | {"seed": seed}}
+        runs.append(prepare(folder / f"{method}-s{seed}", config))
+    return runs
+
+
+def fit(runs):
+    """Train runs as a stack, in this process."""
+    first, *further = [run.path for run in runs]
+    launch(first, progress=False, stacked=further)
+    return runs
+
+
+def assert_near(one, other, rtol=1e-3):
+    """Two runs have the same files and the same records; numbers agree within rounding."""
+    files = [sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*")) for run in (one, other)]
+    assert files[0] == files[1]
+    assert one.done["step"] == other.done["step"]
+    records = [training_runs.records(run) for run in (one, other)]
+    assert [set(record) for record in records[0]] == [set(record) for record in records[1]]
+    for mine, theirs in zip(*records):
+        for name, value in mine.items():
+            if isinstance(value, float):
+                assert value == pytest.approx(theirs[name], rel=rtol, abs=rtol), (name, mine["step"])
+            elif name != "rows":
+                assert value == theirs[name], name
+    for mine, theirs in zip(one.phases(), other.phases(), strict=True):
+        weights = [load_file(path) for path in (mine, theirs)]
+        assert weights[0].keys() == weights[1].keys()
+        for name, tensor in weights[0].items():
+            assert torch.allclose(tensor, weights[1][name], rtol=rtol, atol=rtol), (mine.name, name)
+    for mine, theirs in zip(one.checkpoints(), other.checkpoints(), strict=True):
+        kept = [load_checkpoint(path) for path in (mine, theirs)]
+        assert kept[0][0].keys() == kept[1][0].keys()
+        assert [tensors.keys() for tensors in kept[0][0].values()] == [tensors.keys() for tensors in kept[1][0].values()]
+        assert {**kept[0][1], "extra": 0} == {**kept[1][1], "extra": 0}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Runs of each method, trained one by one."""
+    torch.set_num_threads(1)
+    trained = {}
+
+    def runs(method, device="cpu"):
+        if (method, device) not in trained:
+            folder = tmp_path_factory.mktemp("alone")
+            trained[method, device] = prepared(folder, method, device=device)
+            for run in trained[method, device]:
+                launch(run.path, progress=False)
+        return trained[method, device]
+
+    return runs
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_stack_trains_what_each_run_trains_alone(method, device, alone, tmp_path):
+    for run, single in zip(fit(prepared(tmp_path, method, device=device)), alone(method, device)):
+        assert_near(run, single)
+
+
+def stop_at(monkeypatch, step):
+    """Ask to stop as a step begins, as a signal does."""
+    set_rate = Trainer.set_rate
+
+    def asked(trainer, optimizer):
+        if trainer.state.step + 1 == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return set_rate(trainer, optimizer)
+
+    monkeypatch.setattr(Trainer, "set_rate", asked)
+
+
+@pytest.mark.parametrize("step", (9, 12, 17))  # in a distillation, at its end, in an interaction
+def test_a_stopped_stack_goes_on_as_a_stack_and_one_by_one(step, alone, tmp_path, monkeypatch):
+    runs = prepared(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_at(patch, step)
+        fit(runs)
+    assert {max(run.checkpoint_steps()) for run in runs} == {step}
+    launch(runs[1].path, progress=False)
+    before = (runs[1].path / "metrics.jsonl").read_bytes()
+    fit(runs)  # the two others
+    assert (runs[1].path / "metrics.jsonl").read_bytes() == before
+    for run, single in zip(runs, alone("il_clip")):
+        assert_near(run, single)
+
+
+class Killed(Exception):
+    """Out of nowhere."""
+
+
+def test_a_stack_that_was_killed_between_two_checkpoints_goes_on_from_the_one_that_all_have(
+    alone, tmp_path, monkeypatch
+):
+    runs = prepared(tmp_path)
+    checkpoint = Trainer.checkpoint
+
+    def dies(trainer):
+        if trainer.run.path.name.endswith("s1") and trainer.state.step == 16:
+            raise Killed
+        checkpoint(trainer)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Trainer, "checkpoint", dies)
+        fit(runs)
+    assert [max(run.checkpoint_steps()) for run in runs] == [16, 12, 12] and common_start(runs) == 12
+    assert list(make_stacks(runs, 3).values()) == [runs]
+    for run, single in zip(fit(runs), alone("il_clip")):
+        assert_near(run, single)
+
+
+def test_runs_of_different_steps_are_stacks_of_their_own(tmp_path, monkeypatch):
+    runs = prepared(tmp_path)
+    assert common_start(runs) == -1
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_at(patch, 9)
+        fit(runs[:2])
+    assert common_start(runs) is None and common_start(runs[:2]) == 9
+    assert list(make_stacks(runs, 3).values()) == [runs[:2], runs[2:]]
+    assert list(make_stacks(runs, 1).values()) == [[run] for run in runs]
+    with pytest.raises(ValueError, match="il_clip-s0, il_clip-s1, il_clip-s2 cannot.*checkpoint of the same.*one by one"):
+        fit(runs)
+
+
+def test_gradients_are_clipped_seed_by_seed(tmp_path):
+    """A limit that some seeds reach and others do not."""
+    clipped = prepared(tmp_path / "stack", "clip", clip=2.0)
+    fit(clipped)
+    for run, config in zip(clipped, prepared(tmp_path / "alone", "clip", clip=2.0)):
+        launch(config.path, progress=False)
+        assert_near(run, config)
+    norms = [[record["grad_norm"] for record in training_runs.records(run) if record["kind"] == "step"] for run in clipped]
+    assert min(map(min, norms)) < 2 < max(map(max, norms))
+
+
+FAULTS = {
+    "parts": ({"accumulate": 2}, {}, "accumulate gradients"),
+    "half": ({"precision": "bf16"}, {}, 'they train in bf16; say "train": {"precision": "fp32"}'),
+    "negatives": ({"negatives": "auto"}, {"method": {"name": "negclip", "args": {"steps": 4}}}, "loss NegCLIP of phase"),
+    "spectral": ({}, {"model": training_runs.MODEL | {"spectral": True}}, "normalised spectrally"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_cannot_be_stacked_says_why_and_what_to_do(name, tmp_path):
+    train, changes, reason = FAULTS[name]
+    configs = [training_runs.config(seed=seed, **train) | changes for seed in (0, 1)]
+    runs = [prepare(tmp_path / f"row-s{config['seed']}", config) for config in configs]
+    with pytest.raises(ValueError) as error:
+        fit(runs)
+    assert "row-s0, row-s1 cannot be trained as a stack" in str(error.value) and reason in str(error.value)
+    assert "stacked=1" in str(error.value)
+    assert not any(run.checkpoint_steps() for run in runs)
+
+
+def test_runs_of_two_vocabularies_or_two_losses_are_not_stacked(tmp_path):
+    configs = [training_runs.config(seed=seed) for seed in (0, 1, 2)]
+    configs[1]["data"] = {"name": "generated", "args": training_runs.DATA["args"] | {"colours": 3}}
+    configs[2]["method"] = {"name": "il_clip", "args": training_runs.IL["args"] | {"distillation": "cosine"}}
+    runs = [prepare(tmp_path / f"row-s{config['seed']}", config) for config in configs]
+    trainers = [make_trainer(run, "cpu", progress=False) for run in runs]
+    assert "row-s1 differs: model.language.tower.embed.weight" in stacking_fault(trainers[:2])
+    assert "row-s2 differs: method.args.distillation" in stacking_fault([trainers[0], trainers[2]])
+    assert stacking_fault(trainers[:1]) == ""
+
+
+def test_the_command_trains_a_stack(alone, tmp_path, capsys):
+    runs = prepared(tmp_path, "clip")
+    assert main([*(str(run.path) for run in runs), "--quiet", "--device", "cpu"]) == 0
+    assert all(f"{run.path}: done, 12 steps" in capsys.readouterr().out for run in runs[:1])
+    with pytest.raises(SystemExit):
+        main([*(str(run.path) for run in runs), "--processes", "2"])
+    assert "leave out --processes" in capsys.readouterr().err
+    for run, single in zip(runs, alone("clip")):
+        assert_near(run, single)
+
+
+def test_a_sweep_of_stacks(alone, tmp_path):
+    """Five runs of two rows, two at most in a stack; one is done before."""
+    runs = prepared(tmp_path, "clip") + prepared(tmp_path, "codebook_clip", SEEDS[:2])
+    launch(runs[0].path, progress=False)
+    ended = []
+    run_all(runs, 12, device="cpu", at_once=1, on_end=ended.append, stacked=2)
+    assert ended == runs
+    for run, single in zip(runs, [*alone("clip"), *alone("codebook_clip")]):
+        assert_near(run, single)
+
+
+def test_a_run_is_charged_its_share_of_the_time(tmp_path):
+    runs = fit(prepared(tmp_path, "clip"))
+    used = [run.records()[-2] for run in runs]
+    print(json.dumps(used))
