@@ -43,7 +43,8 @@ def attend(
 ) -> Float[Tensor, "batch head seen width"]:
     "Scaled dot-product attention by the faster of two ways."
     half = query.dtype in (torch.bfloat16, torch.float16)
-    if query.device.type != "cpu" or not half or key.shape[2] > PLAIN_TOKENS:
+    plain = query.device.type == "cpu" and (half or is_stacked(query)) and key.shape[2] <= PLAIN_TOKENS
+    if not plain:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask, is_causal=causal)
     scores = (query * query.shape[3] ** -0.5) @ key.transpose(2, 3)
     if causal:

@@ -279,9 +279,8 @@ def distil_kl(
     "KL(old || new) of softmax(scores / T), mean over the batch; no gradient to the teacher."
     with torch.autocast(new_scores.device.type, enabled=False):
         old, new = (F.log_softmax(scores.float() / T, -1) for scores in (old_scores.detach(), new_scores))
-        if shares is None:
-            return F.kl_div(new, old, log_target=True, reduction="batchmean")
-        return (F.kl_div(new, old, log_target=True, reduction="none").sum(-1) * shares).sum()
+        divergence = (old.exp() * (old - new)).sum(-1)
+        return divergence.mean() if shares is None else (divergence * shares).sum()
 
 # %% ../../../nbs/training/objectives/losses.ipynb #4a04706f
 @torch.no_grad()
