@@ -206,6 +206,7 @@ def main(
     options = read_arguments(arguments)
     if options.run == "-":
         return serve(main, read_ahead)
+    again = shlex.join(["python", "-m", "complearn.launch", options.run, *options.stacked])
     try:
         if max(options.nodes, options.processes) > 1:
             return _start_together(options)
@@ -215,10 +216,10 @@ def main(
             print(f"{run.path}: done, {run.done['step']} steps")
         return 0
     except Stopped as stopped:
-        print(stopped, file=sys.stderr)
+        written = f"stopped at step {stopped.step}, checkpoints written; go on with: {again}"
+        print(written if options.stacked else stopped, file=sys.stderr)
         return 128 + stopped.number
     except KeyboardInterrupt:
-        again = shlex.join(["python", "-m", "complearn.launch", options.run, *options.stacked])
         print(f"interrupted between two checkpoints; go on with: {again}", file=sys.stderr)
         return 128 + signal.SIGINT
     except (OSError, ValueError, RuntimeError, ArithmeticError) as error:

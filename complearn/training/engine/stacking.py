@@ -59,10 +59,10 @@ def stacking_fault(
             return f"the loss {type(phase.objective).__name__} of phase {phase.name!r} is not stackable"
     if fault := _model_fault(first.model):
         return fault
-    told = [{name: trainer.run.config.get(name) for name in ("method", "model")} for trainer in trainers]
-    described = [trainer.describe({"config": parts}) | {"seed": None} for trainer, parts in zip(trainers, told)]
-    for trainer, other in zip(trainers, described):
-        if differing := differences(described[0], other):
+    configs = [{name: trainer.run.config.get(name) for name in ("method", "model")} for trainer in trainers]
+    settings = [trainer.describe({"config": config}) | {"seed": None} for trainer, config in zip(trainers, configs)]
+    for trainer, other in zip(trainers, settings):
+        if differing := differences(settings[0], other):
             return f"{trainer.run.path.name} differs: {'; '.join(differing[:3])}"
     return ""
 
@@ -149,33 +149,33 @@ class Stack:
         buffers = [dict(couple.named_buffers()) for couple in couples]
         self.phase_index = self.trainers[0].state.phase_index
         self.couple = couples[0]
-        self.constant = {name: torch.stack([own[name] for own in buffers]) for name in buffers[0]}
+        self.constant = {name: torch.stack([named[name] for named in buffers]) for name in buffers[0]}
         self.trained: dict[str, nn.Parameter] = {}
         self.shares: dict[nn.Parameter, list[nn.Parameter]] = {}  # the runs' own parameters, by the stacked one
         for name, parameter in parameters[0].items():
-            own = [named[name] for named in parameters]
-            stacked = torch.stack([share.detach() for share in own])
+            shares = [named[name] for named in parameters]
+            stacked = torch.stack([share.detach() for share in shares])
             if not parameter.requires_grad:
                 self.constant[name] = stacked
                 continue
             self.trained[name] = nn.Parameter(stacked)
-            self.shares[self.trained[name]] = own
-            for share, values in zip(own, self.trained[name].detach()):
+            self.shares[self.trained[name]] = shares
+            for share, values in zip(shares, self.trained[name].detach()):
                 share.data = values
         self.make_optimizer()
         self.compute = vmap(self.compute_one, randomness="error")
 
     def make_optimizer(self) -> None:
         "Make an optimizer of the stacked parameters, with the groups and moments of those of the runs."
-        stacked_of = {own[0]: stacked for stacked, own in self.shares.items()}
+        stacked_of = {shares[0]: stacked for stacked, shares in self.shares.items()}
         first = self.trainers[0].state.optimizer
         groups = [
-            group | {"params": [stacked_of[own] for own in group["params"] if own in stacked_of]}
+            group | {"params": [stacked_of[share] for share in group["params"] if share in stacked_of]}
             for group in first.param_groups
         ]
         self.optimizer = type(first)([group for group in groups if group["params"]])
-        for stacked, own in self.shares.items():
-            states = [trainer.state.optimizer.state.get(share) for trainer, share in zip(self.trainers, own)]
+        for stacked, shares in self.shares.items():
+            states = [trainer.state.optimizer.state.get(share) for trainer, share in zip(self.trainers, shares)]
             if any(states):
                 moments = {name: torch.stack([state[name] for state in states]) for name in states[0] if name != "step"}
                 self.optimizer.state[stacked] = {"step": states[0]["step"].clone()} | moments
@@ -185,8 +185,8 @@ class Stack:
         "Give the optimizer of each run its share of the moments, as views."
         for stacked, state in self.optimizer.state.items():
             for i, (trainer, share) in enumerate(zip(self.trainers, self.shares[stacked])):
-                own = {name: value if name == "step" else value[i] for name, value in state.items()}
-                trainer.state.optimizer.state[share] = own
+                moments = {name: value if name == "step" else value[i] for name, value in state.items()}
+                trainer.state.optimizer.state[share] = moments
         self.shared = len(self.optimizer.state)
 
     def compute_one(
@@ -234,10 +234,10 @@ class Stack:
         if len(self.optimizer.state) > self.shared:
             self.share_moments()
         columns = [values.detach().unbind() for values in measures.values()]
-        each = [dict(zip(measures, values)) for values in zip(*columns)]
+        rows = [dict(zip(measures, values)) for values in zip(*columns)]
         return [
-            trainer.end_step(own | {"loss": loss, "grad_norm": norm, "lr": lr}, count, stop)
-            for trainer, own, (loss, norm, count) in zip(self.trainers, each, numbers)
+            trainer.end_step(row | {"loss": loss, "grad_norm": norm, "lr": lr}, count, stop)
+            for trainer, row, (loss, norm, count) in zip(self.trainers, rows, numbers)
         ]
 
 # %% ../../../nbs/training/engine/stacking.ipynb #sk000010
