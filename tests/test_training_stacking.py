@@ -238,6 +238,7 @@ def test_the_command_trains_a_stack(alone, tmp_path, capsys):
         assert_near(run, single)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_stacks(alone, tmp_path):
     """Five runs of two rows, two at most in a stack; one is done before."""
     runs = prepared(tmp_path, "clip") + prepared(tmp_path, "codebook_clip", SEEDS[:2])
