@@ -130,7 +130,7 @@ def controller(place, tmp_path):
 
 def error_of(messages):
     [(content, _)] = messages
-    assert content["type"] == "error", content
+    assert content["type"] == "error" and "action" in content, content
     return content["text"]
 
 
@@ -1099,7 +1099,7 @@ OPENED = "() => !document.querySelector('.cl-dimmed') && document.querySelector(
 
 
 @pytest.mark.browser
-def test_pictures_of_the_model_before_are_dimmed_until_the_chosen_one_is_open(place, tmp_path, chromium):
+def test_pictures_of_the_model_before_are_dimmed_until_the_chosen_one_is_open(place, tmp_path, chromium, monkeypatch):
     model = oracle(place)
     controller = search(place / "gallery", {"first": model, "second": model}, index=tmp_path, page_size=12).controller
     page = attach(chromium, "search", controller)
@@ -1118,6 +1118,12 @@ def test_pictures_of_the_model_before_are_dimmed_until_the_chosen_one_is_open(pl
     page.wait_for_function("document.querySelector('.cl-results .cl-status').textContent.includes('there is no model')")
     page.wait_for_function(OPENED)
     assert page.locator("select[aria-label=model]").input_value() == "0", "the list names the model that is open"
+    controller.sources = controller.sources * 2
+    another = ({"type": "error", "action": "search_text", "text": "of an earlier request"}, [])
+    monkeypatch.setattr(controller, "handle", lambda *_: [another])
+    page.evaluate(CHOOSE, "1")
+    page.wait_for_function("document.querySelector('.cl-results .cl-status').textContent.includes('earlier request')")
+    assert not page.evaluate(OPENED) and page.locator("select[aria-label=model]").input_value() == "1"
     page.close()
 
 

@@ -107,6 +107,8 @@ def test_an_adjective_suits_what_it_can_be_said_of():
     assert not relations.suits("young", "bench")
     assert not relations.suits("wooden", "cameraman")
     assert not relations.suits("red", "woman")
+    assert not relations.suits("blue", "dog") and relations.suits("white", "dog")
+    assert relations.suits("blue", "dog", "toy cat") and not relations.suits("blue", "dog", "ball")
     assert relations.suits("old", "man") and not any(relations.suits("old", noun) for noun in ("girl", "baby girl"))
     assert relations.is_person("cowboys".removesuffix("s"))
     assert not relations.is_person("specimen")

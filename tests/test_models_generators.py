@@ -4,10 +4,12 @@ either."""
 import importlib.util
 import itertools
 import json
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 
 import pytest
 import torch
@@ -485,6 +487,23 @@ def test_threads_fill_a_batch_and_a_fault_reaches_each_of_them(causal_folder):
         asked = [pool.submit(generator.propose, caption, "replace_obj", 20) for caption in captions]
         assert all(isinstance(each.exception(timeout=60), MemoryError) for each in asked)
     assert not generator._waiting, "nobody waits for what was asked before the fault"
+    last = [generator._ask("a", "a", k) for k in range(2 * generator.batch + 1)][-1]
+    with pytest.raises(MemoryError):  # two batches before it fail, too
+        in_time(partial(generator._answer, last))
+
+
+def in_time(work, seconds=60):
+    """What work returns or raises, from a thread that is left alone where it does not end."""
+    result = Future()
+
+    def run():
+        try:
+            result.set_result(work())
+        except Exception as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(timeout=seconds)
 
 
 @with_transformers

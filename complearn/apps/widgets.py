@@ -124,7 +124,8 @@ class Controller:
             vars(self).update(before)
             if not isinstance(error, self.expected):
                 raise
-            return [({"type": "error", "text": str(error)}, [])]
+            action = request.get("action") if isinstance(request, Mapping) else None
+            return [({"type": "error", "action": action, "text": str(error)}, [])]
 
     @contextmanager
     def opening(self, name: str) -> Iterator[None]:

@@ -175,7 +175,7 @@ class CausalGenerator:
                 except Exception as error:
                     for *_, other in taken:
                         other.set_exception(error)
-                    break
+                    continue  # this thread's own question may wait for the next batch
                 except BaseException:  # an interrupt is of this thread alone
                     with self._queue:
                         self._waiting.extendleft(reversed(taken))

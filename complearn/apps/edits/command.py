@@ -1026,7 +1026,7 @@ def _summarize(
     made_by = Counter()
     refused = Counter()
     reasons: dict[str, _Some] = {}
-    every, without, long, foreign, cut, few = (_Some() for _ in range(6))
+    every, without, long, foreign, cut, few, declined = (_Some() for _ in range(7))
     number = 0
     reason_of_cut = ""
     for record in each_edited(path, collector):
@@ -1049,7 +1049,7 @@ def _summarize(
             cut.add(record)
             reason_of_cut = reason_of_cut or record.reason
         elif 0 < len(record.negatives) < most:
-            few.add(record)
+            (declined if record.refused else few).add(record)
     collector.records(range(every.count), "no line holds id, image_id, caption and negatives")
     remarks = [
         f"{counted(every.count, 'caption')}, {counted(number, 'negative')}; {counted(without.count, 'caption')} "
@@ -1071,6 +1071,10 @@ def _summarize(
     if few.count:
         remarks.append(
             f"{few.count} captions have fewer than {most} negatives, since they offer no more that differ: {few}"
+        )
+    if declined.count:
+        remarks.append(
+            f"{declined.count} captions have fewer than {most} negatives, since others were refused: {declined}"
         )
     if refused:
         remarks.append(

@@ -987,8 +987,10 @@ class Search {
       busy: () => this.report(content.text, true),
       notice: () => this.report(content.text, true),
       error: () => {
-        this.markFormer(false); // no other model is open
-        this.source.value = this.opened ?? -1;
+        if (content.action === "open_model") {
+          this.markFormer(false); // the former one stays open
+          this.source.value = this.opened ?? -1;
+        }
         this.thumbnails.requested.clear();
         this.thumbnails.waiting = false;
         this.thumbnails.request();

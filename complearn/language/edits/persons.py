@@ -163,8 +163,8 @@ def nouns_may_change_places(
         left_adjectives if relations.is_person(left) else right_adjectives
     ):
         return False
-    suit = [relations.suits(word, right) for word in left_adjectives] + [
-        relations.suits(word, left) for word in right_adjectives
+    suit = [relations.suits(word, right, left) for word in left_adjectives] + [
+        relations.suits(word, left, right) for word in right_adjectives
     ]
     return all(suit)
 
@@ -178,4 +178,4 @@ def adjectives_may_change_places(
 ) -> bool:
     "Whether the adjectives of two nouns may change places: of two persons or of none, and where each suits the other."
     alike = relations.is_person(left) == relations.is_person(right)
-    return alike and relations.suits(left_adjective, right) and relations.suits(right_adjective, left)
+    return alike and relations.suits(left_adjective, right, left) and relations.suits(right_adjective, left, right)

@@ -386,14 +386,20 @@ class WordRelations:
         "Words that make one colour with the colour after them, as in navy blue."
         return self.words("tone", "adjective")
 
-    def suits(self, adjective: str, noun: str) -> bool:
-        "Whether an adjective may stand with a noun: nothing but what lives is young, and no person is wooden."
+    def suits(
+        self,
+        adjective: str,
+        noun: str,
+        said_of: str = "",  # the noun that the caption says it of, where two nouns exchange it
+    ) -> bool:
+        """Whether an adjective may stand with a noun: nothing but what lives is young, no person is wooden, and no fur
+        is blue but where the caption says so of another animal."""
         if noun.rpartition(" ")[2] in CHILDREN and adjective in GROWN:
             return False
         if self.is_person(noun):
             return adjective not in self.words("lifeless", "adjective") | self.colours
         if adjective in NO_COATS and noun.rpartition(" ")[2] in FURRED:
-            return False
+            return said_of.rpartition(" ")[2] in FURRED
         return self.lives(noun) or adjective not in self.words("animate", "adjective")
 
     @cached_property
