@@ -495,6 +495,7 @@ def study(
     device: str = "auto",  # where to train and to judge: auto, cpu or cuda
     at_once: int = 0,  # runs side by side; 0: by the machine
     processes: int = 1,  # that train one run together, through torchrun
+    stacked: int = 1,  # most seeds of a row whose steps one process takes together
 ) -> Any:  # a `Result`
     """Train several methods on several seeds, and judge them; the same call again goes on where it was stopped.
 
@@ -535,7 +536,7 @@ def study(
     answers = study_answers(plan.data, next(iter(plan.study.table)), device)
     answered = {"judge": benchmarks or {}, "n": plan.study.scale.n, "hold_out": hold_out}
     setting = {"preset": preset, "overlap": overlap, "device": describe_device(device)}
-    return plan.study.measure(answers, answered, setting, device, at_once, processes)
+    return plan.study.measure(answers, answered, setting, device, at_once, processes, stacked=stacked)
 
 
 def runs(

@@ -41,6 +41,9 @@ def make_parser() -> argparse.ArgumentParser:
     "The parser of the command's arguments."
     parser = argparse.ArgumentParser(prog="python -m complearn.launch", description="Start a run, or resume it.")
     parser.add_argument("run", help="the run's folder; - forks for each request on standard input, as a study does")
+    parser.add_argument(
+        "stacked", nargs="*", help="folders of the same run with other seeds: the steps of all are taken together"
+    )
     parser.add_argument("--config", help="a JSON file, to make the run from if it does not exist yet")
     parser.add_argument("--device", help="auto, cpu or cuda, instead of the configuration's")
     parser.add_argument(
@@ -73,6 +76,8 @@ def read_arguments(
         parser.error(
             f"{options.nodes} machines need a place to meet: --at HOST:PORT, one of them and a free port there"
         )
+    if options.stacked and max(options.nodes, options.processes) > 1:
+        parser.error("runs whose steps are taken together train in one process; leave out --processes and --nodes")
     if min(options.nodes, options.processes) < 1 or options.within <= 0:
         parser.error("--nodes, --processes and --within are numbers above 0")
     try:
@@ -201,22 +206,21 @@ def main(
     options = read_arguments(arguments)
     if options.run == "-":
         return serve(main, read_ahead)
+    again = shlex.join(["python", "-m", "complearn.launch", options.run, *options.stacked])
     try:
         if max(options.nodes, options.processes) > 1:
             return _start_together(options)
         with keep_interrupts():
-            run = launch(options.run, options.device, not options.quiet, options.online)
+            run = launch(options.run, options.device, not options.quiet, options.online, options.stacked)
         if not int(os.environ.get("RANK", 0)):
             print(f"{run.path}: done, {run.done['step']} steps")
         return 0
     except Stopped as stopped:
-        print(stopped, file=sys.stderr)
+        written = f"stopped at step {stopped.step}, checkpoints written; go on with: {again}"
+        print(written if options.stacked else stopped, file=sys.stderr)
         return 128 + stopped.number
     except KeyboardInterrupt:
-        print(
-            f"interrupted between two checkpoints; go on with: python -m complearn.launch {options.run}",
-            file=sys.stderr,
-        )
+        print(f"interrupted between two checkpoints; go on with: {again}", file=sys.stderr)
         return 128 + signal.SIGINT
     except (OSError, ValueError, RuntimeError, ArithmeticError) as error:
         if options.traceback:

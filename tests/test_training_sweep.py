@@ -62,7 +62,7 @@ def test_the_time_left_is_told_from_the_first_step_on(monkeypatch, tmp_path):
 
     done_now, later = [0], iter([0, 0, 3, 6])
 
-    def take_ended(children, commands):
+    def take_ended(children, commands, stacks):
         done_now[0] = next(later)
         if done_now[0] == 6:
             children.clear()

@@ -205,7 +205,7 @@ class Run:
         differing = differences({name: made.get(name) for name in now}, now)
         if not differing:
             return ""
-        step = max(self._checkpoints(), default=0)
+        step = max(self.checkpoint_steps(), default=0)
         append_record(
             own_path(self.path, CONTINUED),
             {"step": step, **now, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())},
@@ -237,7 +237,7 @@ class Run:
     def stepped(self) -> bool:
         """Whether it keeps anything of a training: a step in the log, a checkpoint after a step, a phase's end, its
         summary."""
-        is_used = self.done is not None or self.phases() or any(self._checkpoints())
+        is_used = self.done is not None or self.phases() or any(self.checkpoint_steps())
         return bool(is_used) or any(record.get("kind") == "step" for record in self.records())
 
     def replace(
@@ -329,9 +329,10 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         "The whole checkpoints, oldest first (by the last number in the name); temporary ones are left out."
-        return list(self._checkpoints().values())
+        return list(self.checkpoint_steps().values())
 
-    def _checkpoints(self) -> dict[int, Path]:
+    def checkpoint_steps(self) -> dict[int, Path]:
+        "The whole checkpoints by their steps, from the oldest on."
         if (self.path / "checkpoints").is_dir():
             paths = (self.path / "checkpoints").glob("[!.]*")
         else:
@@ -351,7 +352,7 @@ class Run:
         entries = [{"phase": name, "step": ends.get(name)} for name in self.phase_names()]
         if checkpoints:
             entries += [
-                {"phase": None, "step": step} for step in self._checkpoints() if step and step not in ends.values()
+                {"phase": None, "step": step} for step in self.checkpoint_steps() if step and step not in ends.values()
             ]
         return sorted(entries, key=lambda entry: (entry["step"] is None, entry["step"] or 0))
 
@@ -362,7 +363,7 @@ class Run:
     ) -> Path:
         "The file that holds the weights at a phase's end, or at a step whose checkpoint was kept."
         if step is not None:
-            paths = self._checkpoints()
+            paths = self.checkpoint_steps()
             if phase is not None:
                 raise RequestError(
                     f"weights are those of a phase or of a step, not of both: phase {phase!r}, step {step}"

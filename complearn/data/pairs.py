@@ -9,6 +9,7 @@ __all__ = ['Step', 'Pair', 'Part', 'Batch', 'number', 'caption_number', 'Caption
 # %% ../../nbs/data/pairs.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -140,6 +141,7 @@ class Batch:
         return self.parts[index]
 
 # %% ../../nbs/data/pairs.ipynb #c010
+@lru_cache(2**16)  # of a small training set every name comes in each epoch
 def number(
     name: str,  # an id
 ) -> int:  # in [0, 2**63)
@@ -147,6 +149,7 @@ def number(
     return derive(0, name)
 
 
+@lru_cache(2**16)
 def caption_number(
     caption: str,  # any text
 ) -> int:  # in [0, 2**63)

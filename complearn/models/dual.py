@@ -243,7 +243,7 @@ class Dual(nn.Module):
         "The outputs of a vision agent and the language agent for a training step."
         if self.training:
             with torch.no_grad():  # kept in bounds, and free to come back
-                self.logit_scale.clamp_(max=self.largest)
+                self.logit_scale.copy_(self.logit_scale.clamp(max=self.largest))
         negative_image = None
         if NegativeImages in batch:  # both in one pass of the vision agent
             image, shown = _split_output(self.read(vision, _join_negative_images(batch)), len(batch))

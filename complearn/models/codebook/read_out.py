@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from .maximum import largest_products, max_gradients, take_maxima
+from .maximum import largest_products, max_gradients, stacked_max_gradients, take_maxima
 from .sparsemax import jacobian_product, prefix_threshold, sparsemax
 
 # %% ../../../nbs/models/codebook/read_out.ipynb #9077008d
@@ -103,28 +103,94 @@ def _refine(
         _renew(*of_scores, others.nonzero()[:, 0], *of_row)
 
 # %% ../../../nbs/models/codebook/read_out.ipynb #ccbe0ae2
+def _lengths(
+    codes: Float[Tensor, "*seed code width"],
+    unit: bool,  # scores are divided by the codes' lengths
+) -> Float[Tensor, "*seed code"]:
+    "By what scores are divided."
+    if unit:
+        return torch.linalg.vector_norm(codes, dim=-1).clamp_(min=1e-12)
+    return codes.new_ones(codes.shape[:-1])
+
+
+class _StackedReadOut(torch.autograd.Function):
+    "`_ReadOut` of several seeds, each with a codebook, on a leading axis."
+
+    @staticmethod
+    def forward(tokens, codes, mask, scale, unit, dtype, held):
+        values = tokens.new_empty(*tokens.shape[:2], codes.shape[1])
+        firing = torch.empty_like(values, dtype=torch.int64)
+        together = max(1, held // (values[0].numel() * tokens.shape[2]))  # seeds whose products may be held at once
+        for start in range(0, len(tokens), together):
+            some = slice(start, start + together)
+            if len(values[some]) == 1:
+                own_mask = None if mask is None else mask[start]
+                values[start], firing[start] = largest_products(tokens[start], codes[start], own_mask, held, dtype)
+                continue
+            words = rearrange(tokens[some].to(dtype), "s b n d -> s (b n) d")
+            products = rearrange(words @ codes[some].to(dtype).mT, "s (b n) c -> (s b) n c", n=tokens.shape[2])
+            if mask is not None:
+                products.masked_fill_(~rearrange(mask[some], "s b n -> (s b) n 1"), -torch.inf)
+            best, places = take_maxima(products)
+            values[some] = best.view_as(values[some])
+            firing[some] = places.view_as(firing[some])
+        values /= rearrange(_lengths(codes, unit), "s c -> s 1 c")
+        weights = sparsemax(rearrange(scale, "s -> s 1 1") * values)
+        return values, firing, weights, weights @ codes
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        tokens, codes, _, scale, unit, *_ = inputs
+        values, firing, weights, _ = output
+        ctx.unit = unit
+        ctx.save_for_backward(tokens, codes, scale, values, firing, weights)
+        ctx.mark_non_differentiable(firing)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, to_values, _, to_weights, to_message):
+        tokens, codes, scale, values, firing, weights = ctx.saved_tensors
+        lengths = _lengths(codes, ctx.unit)
+        if to_message is None:
+            pull = torch.zeros_like(weights)
+        else:
+            pull = to_message @ codes.mT
+        pull = pull if to_weights is None else pull.add_(to_weights)
+        pull = jacobian_product(pull, weights).mul_(rearrange(scale, "s -> s 1 1"))
+        pull = (pull if to_values is None else pull.add_(to_values)).div_(rearrange(lengths, "s c -> s 1 c"))
+        to_tokens, to_codes = stacked_max_gradients(pull, firing, tokens, codes)
+        if ctx.unit:
+            to_codes.addcmul_(codes, rearrange(pull.mul_(values).sum(1) / lengths, "s c -> s c 1"), value=-1)
+        if to_message is not None:
+            to_codes.baddbmm_(weights.mT, to_message)
+        return to_tokens, to_codes, None, None, None, None, None
+
+
 class _ReadOut(torch.autograd.Function):
     """Scores, best tokens, weights and message; the gradient of all of them in one tensor for the tokens and one for
     the codes."""
 
     @staticmethod
-    def forward(ctx, tokens, codes, mask, scale, unit, dtype, refined, held):
-        if unit:
-            lengths = torch.linalg.vector_norm(codes, dim=1).clamp_(min=1e-12)
-        else:
-            lengths = codes.new_ones(len(codes))
+    def forward(tokens, codes, mask, scale, unit, dtype, refined, held):
+        lengths = _lengths(codes, unit)
         with _sums_in_fp32() if refined else nullcontext():
             values, firing = largest_products(tokens, codes, mask, held, dtype)
         values /= lengths
         if refined:
             _refine(values, firing, tokens, codes, lengths, mask, scale)
         weights = sparsemax(scale * values)
+        return values, firing, weights, weights @ codes
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        tokens, codes, _, scale, unit, *_ = inputs
+        values, firing, weights, _ = output
         ctx.unit = unit
         places = firing.to(torch.int16 if tokens.shape[1] < 2**15 else torch.int32)  # kept until the backward pass
-        ctx.save_for_backward(tokens, codes, scale, lengths, values if unit else None, places, weights)
+        ctx.save_for_backward(tokens, codes, scale, _lengths(codes, unit), values if unit else None, places, weights)
         ctx.mark_non_differentiable(firing)
         ctx.set_materialize_grads(False)
-        return values, firing, weights, weights @ codes
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -143,6 +209,21 @@ class _ReadOut(torch.autograd.Function):
         if to_message is not None:
             to_codes.addmm_(weights.T, to_message)
         return to_tokens, to_codes, None, None, None, None, None, None
+
+    @staticmethod
+    def vmap(info, dims, tokens, codes, mask, scale, unit, dtype, refined, held):
+        if refined:
+            raise ValueError(
+                "a codebook that searches in bf16 is not read for several seeds at once; say search='full'"
+            )
+
+        def of_each_seed(tensor, dim):
+            if tensor is None:
+                return None
+            return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+        stacked = [of_each_seed(*pair) for pair in zip((tokens, codes, mask, scale), dims)]
+        return _StackedReadOut.apply(*stacked, unit, dtype, held), (0, 0, 0, 0)
 
 # %% ../../../nbs/models/codebook/read_out.ipynb #6f5d0461
 def read_codes(

@@ -18,6 +18,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from ...core.device import is_stacked
 from ...data.images import Transform
 
 # %% ../../../nbs/models/towers/base.ipynb #c005
@@ -42,7 +43,8 @@ def attend(
 ) -> Float[Tensor, "batch head seen width"]:
     "Scaled dot-product attention by the faster of two ways."
     half = query.dtype in (torch.bfloat16, torch.float16)
-    if query.device.type != "cpu" or not half or key.shape[2] > PLAIN_TOKENS:
+    plain = query.device.type == "cpu" and (half or is_stacked(query)) and key.shape[2] <= PLAIN_TOKENS
+    if not plain:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask, is_causal=causal)
     scores = (query * query.shape[3] ** -0.5) @ key.transpose(2, 3)
     if causal:
@@ -332,7 +334,7 @@ class TextTransformer(Tower):
                 f"tokenizer"
             )
         # asking a GPU would make it wait, and break the graph
-        whole = mask.device.type != "cpu" or torch.compiler.is_compiling()
+        whole = mask.device.type != "cpu" or torch.compiler.is_compiling() or is_stacked(mask)
         if whole:
             longest = ids.shape[1]
         else:

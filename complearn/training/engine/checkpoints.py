@@ -173,11 +173,15 @@ class Checkpointer:
             )
         self.processes.wait("the checkpoint of the main process")
 
-    # None where there is no checkpoint; the missing files of those passed over
-    def newest(self) -> tuple[Path | None, list[Path]]:
+    def newest(
+        self,
+        until: int | None = None,  # a step: of no later one; None: of any
+    ) -> tuple[Path | None, list[Path]]:  # None where there is no checkpoint; the missing files of those passed over
         "The newest checkpoint that has all of its files; raise DamagedFile if each misses one."
         missing = []
-        for path in reversed(self.run.checkpoints()):
+        for step, path in sorted(self.run.checkpoint_steps().items(), reverse=True):
+            if until is not None and step > until:
+                continue
             files = missing_files(path)
             if not files:
                 return path, missing

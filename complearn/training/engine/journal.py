@@ -108,6 +108,7 @@ class Journal:
         self.phases = phases
         self.stopwatch = _Stopwatch()
         self.send: Callable[[dict], None] | None = None  # to another tool, see `open_logger`
+        self.sharers = 1  # runs whose steps this process takes together; each is charged its share of the time
 
     def log(
         self,
@@ -158,7 +159,8 @@ class Journal:
         "Add a step to the run's budget, which is saved with its checkpoints."
         cpu = time.process_time()
         total = self.state.extra.setdefault("budget", dict.fromkeys(BUDGET, 0))
-        used = dict(zip(BUDGET, (samples, round(tokens), time.perf_counter() - began, cpu - self.stopwatch.cpu)))
+        wall = (time.perf_counter() - began) / self.sharers
+        used = dict(zip(BUDGET, (samples, round(tokens), wall, (cpu - self.stopwatch.cpu) / self.sharers)))
         self.state.extra["budget"] = {name: total[name] + used[name] for name in BUDGET}
         self.stopwatch.samples = self.stopwatch.samples + samples
         self.stopwatch.cpu = cpu

@@ -239,6 +239,14 @@ class Objective(nn.Module):
     """Base class of objectives: the losses that a phase minimises. Its buffers and parameters are saved, and the
     parameters are trained."""
 
+    # whether several seeds may compute it in one pass, see `stacking`: it draws nothing, reads no value of a tensor,
+    # and changes no buffer in a step. A subclass says it again
+    stackable: bool = False
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        cls.stackable = vars(cls).get("stackable", False)
+
     def compute_losses(
         self,
         out: Any,  # what `model(batch)` returned

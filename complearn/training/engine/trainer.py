@@ -10,8 +10,8 @@ import copy
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,7 @@ class Trainer:
             Every(self.settings.checkpoint_every, _save_checkpoint, phase_end=False),
         ]
         self.bar = Progress(disable=True)
+        self.result: StepResult | None = None  # of the step that was just taken
 
     def describe(
         self,
@@ -188,37 +189,49 @@ class Trainer:
 
     def fit(self) -> State:  # where the run ended
         "Start the run, or resume it from its newest checkpoint, and go on to its end."
+        with self.stop_signal, closing(self.course()) as batches:
+            for batch in batches:
+                self.result = self.step(self.wrapped, batch)
+        return self.state
+
+    def course(
+        self,
+        until: int | None = None,  # resume from no later step; -1: begin again; None: from the newest checkpoint
+    ) -> Iterator[Any]:
+        """The whole run but for its steps: yields each step's batch, on the device, and finds the step taken and
+        `result` set when it goes on."""
         state = self.state
         steps = sum(phase.steps for phase in self.phases)
-        with self.stop_signal:
-            self.begin_or_resume()
-            hidden = not (self.progress and self.processes.main)
-            log_to = self.settings.log_to if self.processes.main else None
-            bar = Progress(total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name)
-            with open_logger(log_to, self.run, state.step + 1, self.journal.warn) as self.journal.send, bar as self.bar:
-                while self.phase is not None:
-                    self.train_phase()
-                    self.end_phase()
-                    self.begin_phase()
-                    stop = torch.tensor([float(self.stop_signal.received)], device=self.device)
-                    if self.processes.mean(stop).item() > 0 and self.phase is not None:
-                        self.stop()
-            if self.processes.main and self.run.done is None:
-                self.before_done(self)
-                self.run.finish({"step": state.step, "phases": len(self.phases)})
+        self.begin_or_resume(until)
+        hidden = not (self.progress and self.processes.main)
+        log_to = self.settings.log_to if self.processes.main else None
+        bar = Progress(total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name)
+        with open_logger(log_to, self.run, state.step + 1, self.journal.warn) as self.journal.send, bar as self.bar:
+            while self.phase is not None:
+                yield from self.train_phase()
+                self.end_phase()
+                self.begin_phase()
+                stop = torch.tensor([float(self.stop_signal.received)], device=self.device)
+                if self.processes.mean(stop).item() > 0 and self.phase is not None:
+                    self.stop()
+        if self.processes.main and self.run.done is None:
+            self.before_done(self)
+            self.run.finish({"step": state.step, "phases": len(self.phases)})
         self.processes.wait("the run's end")
-        return state
 
     def stop(self) -> None:
         "Raise `Stopped`; the caller has written a checkpoint."
         raise Stopped(self.run.path, self.state.step, self.stop_signal.number or signal.SIGTERM)
 
-    def begin_or_resume(self) -> None:
+    def begin_or_resume(
+        self,
+        until: int | None = None,  # as of `course`
+    ) -> None:
         "Load the newest checkpoint, or begin the first phase."
         if self.processes.main:
             remove_leftovers(self.run)
         self.processes.wait("the clearing of the run's folder")
-        checkpoint, missing = self.checkpointer.newest()
+        checkpoint, missing = self.checkpointer.newest(until)
         found = "no checkpoint" if checkpoint is None else checkpoint.name
         remedy = "the run's folder must lie on a disk that all machines share, at the same path"
         self.processes.check_same(found, f"the newest checkpoint of {self.run.path}", remedy)
@@ -332,8 +345,8 @@ class Trainer:
             in_use = set()
         return [parameter for parameter in self.objective_parameters.values() if id(parameter) in in_use]
 
-    def train_phase(self) -> None:
-        "Take all steps of a phase that are still to do, and run the actions that are due after each."
+    def train_phase(self) -> Iterator[Any]:
+        "Yield the batches of a phase's steps that are still to do, and run the actions that are due after each."
         state = self.state
         phase = self.phase
         stopwatch = self.journal.stopwatch
@@ -342,7 +355,7 @@ class Trainer:
         if phase.on_enter is not None:
             phase.on_enter(self.model)
         phase.objective.train()
-        wrapped = self.processes.wrap(self.model)
+        self.wrapped = self.processes.wrap(self.model)
         loader = self.loader_of(phase)
         batches = loader.batches(batches_before(self.phases, state.phase_index) + state.phase_step)
         stopwatch.restart()
@@ -351,10 +364,10 @@ class Trainer:
                 began = time.perf_counter()
                 batch = next(batches).to(self.device)
                 stopwatch.add("data", began)
-                result = self.step(wrapped, batch)
-                self.journal.add_to_budget(loader.batch_size, result.tokens, began)
+                yield batch
+                self.journal.add_to_budget(loader.batch_size, self.result.tokens, began)
                 self.bar.update()
-                self.after_step(result)
+                self.after_step(self.result)
         finally:
             batches.close()
 
@@ -365,12 +378,9 @@ class Trainer:
     ) -> StepResult:
         "Take one optimizer step."
         state = self.state
-        phase = self.phase
         keys = ("step", state.step) + (("rank", self.processes.rank) if self.processes.rank else ())
         seed_everything(self.seed, *keys)
-        lr = self.optim["lr"] * lr_factor(self.phases, state.phase_index, state.phase_step)
-        for group in state.optimizer.param_groups:
-            group["lr"] = lr * group["share"]
+        lr = self.set_rate(state.optimizer)
         measures = self.backward(wrapped, batch, keys)
         own_parameters = self.own_parameters()
         self.processes.average_gradients(own_parameters)
@@ -386,17 +396,44 @@ class Trainer:
             torch.stack([measures["loss"], norm.float(), stop, count_tokens(batch)])
         ).tolist()
         numbers = {"loss": loss, "grad_norm": norm}
-        position = {"step": state.step + 1, "phase": phase.name}
-        check_loss(self.run, batch, numbers, self.settings.explode, position)
+        self.check(batch, numbers)
         state.optimizer.step()
         state.optimizer.zero_grad(set_to_none=True)
+        return self.end_step({**measures, **numbers, "lr": lr}, tokens * self.processes.world, stop > 0)
+
+    def set_rate(
+        self,
+        optimizer: torch.optim.Optimizer,  # its groups get the rate
+    ) -> float:  # the base rate
+        "Set the coming step's learning rate."
+        lr = self.optim["lr"] * lr_factor(self.phases, self.state.phase_index, self.state.phase_step)
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group["share"]
+        return lr
+
+    def check(
+        self,
+        batch: Any,  # whose ids are written
+        numbers: Mapping[str, float],  # loss and grad_norm
+    ) -> None:
+        "Raise TrainingDiverged, before the optimizer acts, at a loss that is not finite or too large."
+        position = {"step": self.state.step + 1, "phase": self.phase.name}
+        check_loss(self.run, batch, numbers, self.settings.explode, position)
+
+    def end_step(
+        self,
+        measures: dict[str, Any],  # with loss, grad_norm and lr
+        tokens: float,  # real ones that all processes read
+        stop: bool,  # whether a signal asked to stop
+    ) -> StepResult:
+        "Count the step that the optimizer has just taken."
+        state = self.state
         state.step = state.step + 1
         state.phase_step = state.phase_step + 1
-        phase.objective.after_step(state.step)
+        self.phase.objective.after_step(state.step)
         if self.average is not None:
             self.average.update(self.model)
-        last = state.phase_step == phase.steps
-        return StepResult(state.step, {**measures, **numbers, "lr": lr}, tokens * self.processes.world, last, stop > 0)
+        return StepResult(state.step, measures, tokens, state.phase_step == self.phase.steps, stop)
 
     def backward(
         self,

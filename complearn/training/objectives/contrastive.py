@@ -56,12 +56,13 @@ def vector_accuracy(
     text = text.float()
     count = len(image)
     right = (image * text).sum(-1)
-    rivals = image.new_full((2, count), -torch.inf)
+    of_images = []
+    of_texts = image.new_full((count,), -torch.inf)
     for top, bottom in row_blocks(count, count, held, image.is_cuda):
-        scores = (image[top:bottom] @ text.T).masked_fill_(pairs.same(top, bottom)[:, pairs.rows], -torch.inf)
-        rivals[0, top:bottom] = scores.amax(1)
-        rivals[1] = torch.maximum(rivals[1], scores.amax(0))
-    return (right - rivals > 1e-6).float().mean()
+        scores = (image[top:bottom] @ text.T).masked_fill(pairs.same(top, bottom)[:, pairs.rows], -torch.inf)
+        of_images.append(scores.amax(1))
+        of_texts = torch.maximum(of_texts, scores.amax(0))
+    return (right - torch.stack([torch.cat(of_images), of_texts]) > 1e-6).float().mean()
 
 # %% ../../../nbs/training/objectives/contrastive.ipynb #n009
 @torch.no_grad()
@@ -81,6 +82,8 @@ def _code_usage(
 # %% ../../../nbs/training/objectives/contrastive.ipynb #083e8817
 class Contrastive(Objective):
     "The symmetric contrastive loss of the joint batch."
+
+    stackable = True
 
     def compute_losses(self, out, model, batch):
         pairs = joint_pairs(batch)
@@ -143,9 +146,14 @@ class Distillation(Objective):
         self.teacher.requires_grad_(False)
         self.train()
 
+    @property
+    def stackable(self) -> bool:
+        return self.base.stackable
+
     def train(self, mode=True):  # the teacher stays in evaluation mode
         super().train(mode)
         self.teacher.eval()
+        self.found = not bool(self.temperature.isnan())  # asked where a phase begins: it waits for the device
         return self
 
     def set_teacher(self, agent: nn.Module) -> None:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from ...core.device import is_stacked
 from ...data.pairs import Batch, CaptionIds, Part
 from ...models.codebook.codebook import bisect_threshold
 
@@ -166,6 +167,14 @@ class _LogSums(torch.autograd.Function):
         return to_queries.mul_(scale), to_keys.mul_(scale), to_scale, -row_pull, -column_pull, None, None
 
 # %% ../../../nbs/training/objectives/losses.ipynb #9a0284d4
+def _plain_log_sums(queries, keys, scale, row_right, column_right, excluded):
+    "`log_sums` in operations that `torch.func.vmap` knows, all logits at once."
+    logits = scale * (queries @ keys.T)
+    if excluded is not None:
+        logits = logits.masked_fill(excluded(0, len(queries)), -torch.inf)
+    return (logits - row_right[:, None]).logsumexp(1), (logits - column_right).logsumexp(0)
+
+
 def log_sums(
     queries: Float[Tensor, "query dim"],  # unit vectors
     keys: Float[Tensor, "key dim"],  # unit vectors
@@ -180,6 +189,8 @@ def log_sums(
     exact = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
     tensors = [tensor.to(exact) for tensor in (queries, keys, scale, row_right, column_right)]
     with torch.autocast(queries.device.type, enabled=False):
+        if is_stacked(queries):
+            return _plain_log_sums(*tensors, excluded)
         return _LogSums.apply(*tensors, excluded, held)
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c012
@@ -268,9 +279,8 @@ def distil_kl(
     "KL(old || new) of softmax(scores / T), mean over the batch; no gradient to the teacher."
     with torch.autocast(new_scores.device.type, enabled=False):
         old, new = (F.log_softmax(scores.float() / T, -1) for scores in (old_scores.detach(), new_scores))
-        if shares is None:
-            return F.kl_div(new, old, log_target=True, reduction="batchmean")
-        return (F.kl_div(new, old, log_target=True, reduction="none").sum(-1) * shares).sum()
+        divergence = (old.exp() * (old - new)).sum(-1)
+        return divergence.mean() if shares is None else (divergence * shares).sum()
 
 # %% ../../../nbs/training/objectives/losses.ipynb #4a04706f
 @torch.no_grad()

@@ -6,11 +6,12 @@
 __all__ = ['prepare', 'captions_of', 'read_ahead', 'make_collate', 'make_trainer', 'launch', 'write_card']
 
 # %% ../../../nbs/training/runs/launch.ipynb #c002
+import itertools
 import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from ...models.towers.tokenizers import load_tokenizer
 from ..engine.loggers import check_logger
 from ..engine.phases import TrainSettings
 from ..engine.processes import Processes, start_processes
+from ..engine.stacking import fit_stacked
 from ..engine.trainer import ACTIONS, Trainer
 from ..methods.catalogue import METHODS
 from ..methods.registry import make_phases
@@ -226,16 +228,17 @@ def _check_stream(
 
 # %% ../../../nbs/training/runs/launch.ipynb #bb24a200
 def read_ahead(
-    arguments: Sequence[str],  # of `complearn.launch`, the run's folder first
+    arguments: Sequence[str],  # of `complearn.launch`, the runs' folders first
 ) -> None:
-    """Draw the generated pairs that a run trains on, for the forks of this process; raise OSError or ValueError where
+    """Draw the generated pairs that runs train on, for the forks of this process; raise OSError or ValueError where
     that cannot be done."""
-    run = Run(arguments[0])
-    config = RunConfig.read(run.config, str(run.path / "config.json"))
-    if is_drawn(vars(config.data)):
-        pairs = read(config.data.name, **config.data.args)
-        if hasattr(pairs, "draw_all"):
-            pairs.draw_all(config.train.negatives)
+    for folder in itertools.takewhile(lambda word: not word.startswith("-"), arguments):
+        run = Run(folder)
+        config = RunConfig.read(run.config, str(run.path / "config.json"))
+        if is_drawn(vars(config.data)):
+            pairs = read(config.data.name, **config.data.args)
+            if hasattr(pairs, "draw_all"):
+                pairs.draw_all(config.train.negatives)
 
 # %% ../../../nbs/training/runs/launch.ipynb #b0b53fb3
 def make_collate(
@@ -384,20 +387,32 @@ def launch(
     device: str | None = None,  # instead of the configuration's
     progress: bool = True,  # show a bar
     online: bool = False,  # download the weights and data that its configuration names
-) -> Run:
+    # folders of further runs of other seeds, whose steps are taken together with this one's
+    stacked: Sequence[str | Path] = (),
+) -> Run:  # the first
     """Start a run, or resume it, and train it to its end; raise `Untrusted` if its configuration needs the network, and
     may not have it."""
-    run = Run.open(path)
-    if run.done is None:
-        if not online:
-            check_names(run.config.get("model"), f"{run.path / 'config.json'}: model")
-        refusal = offline(str(run.path / "config.json"), "if you trust it, let it download once with --online")
-        with _hold_lock(run), nullcontext() if online else refusal, naming_lost_workers():
+    runs = [Run.open(folder) for folder in (path, *stacked)]
+    waiting = [run for run in runs if run.done is None]
+    with ExitStack() as stack:
+        for run in waiting:
+            if not online:
+                check_names(run.config.get("model"), f"{run.path / 'config.json'}: model")
+            stack.enter_context(_hold_lock(run))
+        if waiting and not online:
+            file = waiting[0].path / "config.json"
+            stack.enter_context(offline(str(file), "if you trust it, let it download once with --online"))
+        stack.enter_context(naming_lost_workers())
+        for run in waiting:
             run.complete_list()
             if not int(os.environ.get("RANK", 0)) and (message := run.note_versions()):
                 warnings.warn(message, stacklevel=2)
-            make_trainer(run, device, progress).fit()
-    return run
+        trainers = [make_trainer(run, device, progress and run is waiting[0]) for run in waiting]
+        if len(trainers) > 1:
+            fit_stacked(trainers)
+        elif trainers:
+            trainers[0].fit()
+    return runs[0]
 
 # %% ../../../nbs/training/runs/launch.ipynb #c030
 def write_card(

@@ -327,13 +327,14 @@ class Study:
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
         executor: Any = "here",  # where they train, see `training.runs.queues`
+        stacked: int = 1,  # most seeds of a row whose steps one process takes together, see `training.engine.stacking`
     ) -> pd.DataFrame:  # what each row used: means over seeds
         "Train every run that is not done, several side by side."
         began = time.perf_counter()
         for labels in self.rounds:
             runs = [run for (label, _), run in self.runs.items() if label in labels]
             how = {"device": device, "at_once": int(at_once), "processes": int(processes), "executor": executor}
-            run_all(runs, self.steps, **how)
+            run_all(runs, self.steps, **how, stacked=int(stacked))
         print(f"training took {time.perf_counter() - began:.0f} s of wall time for {counted(len(self.runs), 'run')}")
         return self.budgets
 
@@ -374,6 +375,7 @@ class Study:
         processes: int = 1,  # that train each run together
         executor: Any = "here",  # where they train, see `training.runs.queues`
         of_log: Callable[[pd.DataFrame, str, int], list[dict]] | None = None,  # (log, method, seed) -> further rows
+        stacked: int = 1,  # as of `fit`
     ) -> Result:  # that of the results file, which may hold more runs than these
         """Train and judge every run; the results file is written as each ends, and runs in it are neither trained nor
         judged again."""
@@ -408,7 +410,7 @@ class Study:
             self.measured.add(run.path.name, record, rows, about, means, run_curves(log, label, seed))
 
         how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(measured)}
-        how |= {"executor": executor}
+        how |= {"executor": executor, "stacked": int(stacked)}
         for labels in self.rounds:
             keys = [key for key in self.keys if key[0] in labels and (not measured[key] or key in needed)]
             if keys:
