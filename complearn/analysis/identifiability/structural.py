@@ -142,7 +142,7 @@ class StructuralWorld:
         return image, tokens
 
     @cached_property
-    def _words(self) -> tuple[Float[np.ndarray, "word private"], Float[np.ndarray, "observed word"]]:
+    def _words(self) -> tuple[Float[np.ndarray, "before private"], Float[np.ndarray, "observed word"]]:
         "What each word does to the part of the next token, a row of zeros last; what a token scores for each word."
         fixed = rng(self.seed, "words")
         after = fixed.normal(size=(self.vocabulary, self.private))
