@@ -7,6 +7,7 @@ __all__ = ['Operator', 'OPERATORS', 'RoleWorld', 'inverse_scenes', 'premise', 'a
            'hard_negatives', 'redundancy_rows']
 
 # %% ../../../nbs/analysis/identifiability/redundancy.ipynb #rd00002
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -203,9 +204,9 @@ def _encoded(
     encoder: nn.Module,  # of images or of texts
     inputs: Float[Tensor, "item feature"],
 ) -> Float[Tensor, "item width"]:
-    "Representations, without gradients."
+    "Representations, without gradients; in double precision, so that equal inputs are equal to far below a tie."
     with torch.no_grad():
-        return encoder(inputs).double()
+        return deepcopy(encoder).double()(inputs.double())
 
 
 @dataclass(frozen=True)
