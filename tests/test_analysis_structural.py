@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from notebook_cells import run_cells
 from scipy.stats import norm
 
 from complearn.analysis.identifiability.redundancy import (
@@ -28,6 +30,7 @@ from complearn.analysis.identifiability.structural import (
     identifiability,
     r_squared,
 )
+from complearn.core.results import Result
 
 WORDED = StructuralWorld(layers=2, vocabulary=6, tokens=2, seed=4)
 
@@ -257,3 +260,33 @@ def test_rows_say_what_blind_encoders_lose():
     gap = value["set-valued, blind to swap", "all scenes", "loss_gap"]["value"]
     assert gap == pytest.approx(loss - value["trained", "all scenes", "contrastive_loss"]["value"])
     assert value["texts", "swap", "least_cost"]["value"] == pytest.approx(np.log(2))
+
+
+def test_a_results_file_of_structural_worlds_grows_by_seeds_and_refuses_other_settings(smoke, tmp_path):
+    file = tmp_path / "results.json"
+    measured = Result.read(smoke("experiments/structural_worlds").folder)
+    seeds = {line["seed"] for line in measured.rows}
+    measured.write(file)
+    before = file.read_bytes()
+    given = {"results": str(file), "out_dir": str(tmp_path)}
+    names = run_cells("structural_worlds", "SIDES = ", preset="smoke", seeds=sorted(seeds), **given)
+    assert file.read_bytes() == before and names["result"].rows == measured.rows, "what is there is not measured again"
+    Result({**measured.setting, "words": 7}, measured.rows).write(file)
+    with pytest.raises(ValueError, match="was measured with other words"):
+        run_cells("structural_worlds", "SIDES = ", preset="smoke", **given)
+
+
+def test_nothing_is_decided_about_structural_worlds_before_all_are_measured(smoke):
+    given = str(smoke("experiments/structural_worlds").folder / "results.json")
+    names = run_cells("structural_worlds", "NAMES = ", report_from=given)
+    assert not names["COMPLETE"] and names["where_premise"]("0", "1").startswith("Nothing is decided")
+    values = pd.Series([0.01, 0.02, 0.03])
+    assert names["dial_word"](values) == "open" and names["met_word"]({"text": values + 0.97}) == "is open"
+    names["COMPLETE"] = True
+    assert [names["dial_word"](values + more) for more in (0, 0.08, 1)] == ["equal", "open", "worse"]
+    assert [names["met_word"]({"text": values + more}) for more in (0.955, 0.93, 0.5)] == [
+        "is met",
+        "is open",
+        "is not met",
+    ]
+    assert names["structural_gate"]() and names["role_gate"](), "one seed of a few steps decides nothing"
