@@ -128,8 +128,8 @@ def premise(
     world: RoleWorld,  # whose texts are asked
     blind_to: Operator,  # the blindness
 ) -> tuple[float, float]:  # share of texts of which it holds; nats that blindness must cost, a mean over all texts
-    """Whether blindness adds no scene to what a text is true of. Where it adds some, choosing an image by its text
-    costs at least the logarithm of how many times more scenes are left."""
+    """Whether blindness adds no scene to what a text is true of. Where it adds some, the best blind encoder chooses an
+    image by its text worse than the best seeing one, by the logarithm of how many times more scenes are left."""
     unsaid = world.scenes.copy()
     unsaid[:, 2] = world.unsaid
     texts = np.concatenate([world.scenes, unsaid])
