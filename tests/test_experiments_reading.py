@@ -27,7 +27,6 @@ NAMES = (
     "purity",
     "search",
     "semantic_space",
-    "structural_worlds",
 )
 GETS_THE_RESULT = re.compile(r"^result = Result\.read\(report_from\)", re.M)
 FOLD = re.compile(r"<details\b.*?</details>", re.S)
