@@ -18,6 +18,7 @@ NAMES = (
     "semantic_space",
     "slider_control",
     "stages_control",
+    "structural_worlds",
     "tree_control",
 )
 

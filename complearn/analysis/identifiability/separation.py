@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['text_groups', 'a_distance', 'edit_shift', 'modality_gap', 'shift_effect', 'ReadingBatch', 'BlindScorer',
-           'batch_similarities', 'contrastive_losses', 'held_out_losses', 'loss_gap', 'LinearWorld', 'r_squared',
-           'identifiability']
+           'batch_similarities', 'contrastive_losses', 'held_out_losses', 'loss_gap']
 
 # %% ../../../nbs/analysis/identifiability/separation.ipynb #imports0
 from collections.abc import Callable, Hashable, Sequence
@@ -21,13 +20,12 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...core.seeds import rng
 from ...data.pairs import Pair
 from ...evaluation.statistics import over_seeds
 from ...models.scoring import Encoded, Scorer, cosine, encode_all
@@ -269,131 +267,3 @@ def loss_gap(
     differences = (losses - original).double().tolist()
     gap, low, high = over_seeds(differences) if len(differences) > 1 else (differences[0],) * 3
     return {"loss": losses.mean().item(), "original": original.mean().item(), "gap": gap, "low": low, "high": high}
-
-# %% ../../../nbs/analysis/identifiability/separation.ipynb #7d8a86ee
-@dataclass(frozen=True)
-class LinearWorld:
-    "A linear structural model of an image and a caption of several tokens."
-
-    shared: int = 4  # size of z_inv
-    private: int = 4  # size of the image's own part, and of each token's fresh noise
-    tokens: int = 3
-    dependence: float = 0.5  # how much of a token's part comes from z_inv and from the token before
-    seed: int = 0  # of the mixings
-
-    def draw(
-        self,
-        n: int,  # pairs
-        seed: int,  # of the sample
-    ) -> dict[str, Float[np.ndarray, "pair *rest"]]:  # image, tokens; z_inv, noise (of all tokens), image_private
-        "Pairs, and the variables behind them."
-        fixed = rng(self.seed, "mixing")
-        drawn = rng(seed, "linear")
-        size = self.shared + self.private
-
-        def mixing(rows, columns):
-            return fixed.normal(size=(rows, columns)) / np.sqrt(rows)
-
-        z_inv = drawn.normal(size=(n, self.shared))
-        private = drawn.normal(size=(n, self.private))
-        noise = drawn.normal(size=(n, self.tokens, self.private))
-        image = np.concatenate([z_inv, private], 1) @ mixing(size, 2 * size)
-        before = 0
-        tokens = []
-        for number in range(self.tokens):
-            expected = z_inv @ mixing(self.shared, self.private) + before
-            before = self.dependence * expected + noise[:, number]
-            tokens.append(np.concatenate([z_inv, before], 1) @ mixing(size, 2 * size))
-        texts = np.stack(tokens, 1)
-        return {
-            "image": image,
-            "tokens": texts,
-            "z_inv": z_inv,
-            "noise": noise.reshape(n, -1),
-            "image_private": private,
-        }
-
-# %% ../../../nbs/analysis/identifiability/separation.ipynb #9f1d7ca8
-def r_squared(
-    representation: Float[np.ndarray, "pair width"],  # what was learned
-    target: Float[np.ndarray, "pair size"],  # a known variable
-) -> float:  # 1: read off exactly; about 0: not at all
-    """The share of a variable's variance that a linear map of the representation predicts on the second half of the
-    pairs."""
-    half = len(target) // 2
-    predicted = Ridge(1e-3).fit(representation[:half], target[:half]).predict(representation[half:])
-    rest = ((target[half:] - predicted) ** 2).sum()
-    whole = ((target[half:] - target[:half].mean(0)) ** 2).sum()
-    return float(1 - rest / whole)
-
-# %% ../../../nbs/analysis/identifiability/separation.ipynb #4e3f9ccc
-def _as_tensor(
-    values: Float[np.ndarray, "pair *rest"],  # drawn
-) -> Float[Tensor, "pair feature"]:
-    "Drawn values as rows."
-    return torch.from_numpy(values.reshape(len(values), -1)).float()
-
-
-def _linear_loss(
-    images: Float[Tensor, "pair width"],  # representations
-    texts: Float[Tensor, "pair width"],  # likewise
-) -> Float[Tensor, ""]:
-    "The symmetric contrastive loss with the negative squared distance."
-    logits = -(torch.cdist(images, texts) ** 2)
-    targets = torch.arange(len(images))
-    return (F.cross_entropy(logits, targets) + F.cross_entropy(logits.T, targets)) / 2
-
-# %% ../../../nbs/analysis/identifiability/separation.ipynb #1cebc5e3
-def _fit_encoders(
-    world: LinearWorld,  # where pairs come from
-    steps: int = 600,
-    batch: int = 256,  # pairs
-    width: int | None = None,  # of the representation; None: the size of z_inv
-    seed: int = 0,  # of the first weights and of the samples
-) -> tuple[nn.Linear, nn.Linear]:  # of images; of all tokens side by side
-    "Linear encoders of image and caption, trained by the contrastive loss."
-    size = 2 * (world.shared + world.private)
-    width = width or world.shared
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        image = nn.Linear(size, width)
-        text = nn.Linear(world.tokens * size, width)
-    optimizer = torch.optim.Adam([*image.parameters(), *text.parameters()], lr=0.02)
-    for step in range(steps):
-        drawn = world.draw(batch, 1000 * (seed + 1) + step)
-        loss = _linear_loss(image(_as_tensor(drawn["image"])), text(_as_tensor(drawn["tokens"])))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return image, text
-
-# %% ../../../nbs/analysis/identifiability/separation.ipynb #edbc2f71
-def identifiability(
-    world: LinearWorld = LinearWorld(),
-    steps: int = 600,  # of training; 0: random encoders
-    seed: int = 0,  # of the training
-    n: int = 4000,  # pairs that are read off
-    width: int | None = None,  # of the representation; None: the size of z_inv
-) -> dict[
-    str, float
-]:  # loss; R^2 of z_inv, noise of tokens and the image's private part from text or image, and of these from z_inv
-    "What trained encoders hold of each variable, and how much of them z_inv explains."
-    image, text = _fit_encoders(world, steps, width=width, seed=seed)
-    drawn = world.draw(n, 7 + seed)
-    with torch.no_grad():
-        images = image(_as_tensor(drawn["image"]))
-        texts = text(_as_tensor(drawn["tokens"]))
-        loss = _linear_loss(images[:256], texts[:256]).item()
-    explained = {"representation of text": texts, "representation of image": images}
-    sides = {
-        "z_inv from text": (texts, "z_inv"),
-        "token noise from text": (texts, "noise"),
-        "z_inv from image": (images, "z_inv"),
-    }
-    sides |= {"image's own part from image": (images, "image_private")}
-    held = {name: r_squared(side.numpy(), drawn[variable]) for name, (side, variable) in sides.items()}
-    return (
-        {"loss": loss}
-        | held
-        | {f"{name} from z_inv": r_squared(drawn["z_inv"], side.numpy()) for name, side in explained.items()}
-    )
