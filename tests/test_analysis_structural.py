@@ -290,3 +290,6 @@ def test_nothing_is_decided_about_structural_worlds_before_all_are_measured(smok
         "is not met",
     ]
     assert names["structural_gate"]() and names["role_gate"](), "one seed of a few steps decides nothing"
+    said = names["structural_sentences"]() + [names["attribute_sentence"]()]
+    assert "Theorem 5 is open" in said[0] and all("is met" not in each and "is not met" not in each for each in said)
+    assert said[-1].count("(open)") == 4 and names["of_dials"]("worse", {1.0: values + 1}) == ""

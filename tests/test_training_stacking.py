@@ -10,6 +10,7 @@ import torch
 import training_runs
 from safetensors.torch import load_file
 
+from complearn.core.runs import Run
 from complearn.launch import main
 from complearn.training.engine import journal
 from complearn.training.engine.checkpoints import load_checkpoint
@@ -22,7 +23,7 @@ from complearn.training.objectives.negclip import NegCLIP
 from complearn.training.runs import study
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.study import Study
-from complearn.training.runs.sweep import make_stacks, run_all
+from complearn.training.runs.sweep import command, make_stacks, run_all
 
 SEEDS = (0, 1, 2)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -175,6 +176,16 @@ def test_runs_of_different_steps_are_stacks_of_their_own(tmp_path, monkeypatch):
     assert list(make_stacks(runs, 1).values()) == [[run] for run in runs]
     with pytest.raises(ValueError, match="il_clip-s1, il_clip-s2 cannot.*checkpoint of the same.*one by one"):
         fit(runs)
+
+
+def test_a_run_that_was_found_downloads_nothing_in_a_stack_of_those_prepared_here(tmp_path):
+    runs = prepared(tmp_path)
+    assert "--online" in command(runs[0], stacked=runs[1:])
+    found = Run.open(runs[1].path)
+    assert "--online" not in command(runs[0], stacked=[found])
+    assert list(make_stacks([runs[0], found, runs[2]], 3).values()) == [[runs[0], runs[2]], [found]]
+    with pytest.raises(ValueError, match="stacked is how many runs .* at least 1, not 0"):
+        run_all(runs, 12, stacked=0)
 
 
 LIMIT = 35.0

@@ -42,9 +42,11 @@ def command(
     if processes > 1:
         python += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
     METHODS.find(run.config["method"]["name"])  # code that nobody here has named is refused
-    allowed = [word for module in allowed_modules(run.config) for word in ("--allow-code", module)]
-    online = ["--online"] if run.prepared else []
-    folders = [str(each.path) for each in (run, *stacked)]
+    together = (run, *stacked)
+    modules = allowed_modules([each.config for each in together])
+    allowed = [word for module in modules for word in ("--allow-code", module)]
+    online = ["--online"] if all(each.prepared for each in together) else []
+    folders = [str(each.path) for each in together]
     return [*python, "complearn.launch", *folders, "--device", device, "--quiet", *online, *allowed]
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c009
@@ -189,13 +191,15 @@ def make_stacks(
     runs: Sequence[Run],  # none is done
     stacked: int = 1,  # most runs of a stack
 ) -> dict[Run, list[Run]]:  # the first run of each stack -> all of it
-    "Group runs that differ in the seed alone, and that can go on from one step."
+    """Group runs that differ in the seed alone, and that can go on from one step. A run that was found in its folder
+    shares no stack with those whose configuration was given here: these may download."""
     stacks: list[list[Run]] = []
     for run in runs:
         same = [name for name in ("method", "model", "train", "actions") if name in run.config]
 
         def fits(stack, run=run, same=same):
             alike = all(run.config[name] == stack[0].config.get(name) for name in same)
+            alike = alike and run.prepared == stack[0].prepared
             return len(stack) < stacked and alike and common_start([*stack, run]) is not None
 
         stack = next(filter(fits, stacks), None)
@@ -226,6 +230,8 @@ def run_all(
     stacked: int = 1,  # most seeds of one configuration whose steps one process takes together
 ) -> list[Run]:  # the same, all done
     "Start or resume every run that is not done, several side by side; the first failure stops the sweep."
+    if stacked < 1:
+        raise ValueError(f"stacked is how many runs a process takes together, at least 1, not {stacked}")
     waiting = [run for run in runs if run.done is None]
     children = {}
     # of all: a resumed one gives each its threads
