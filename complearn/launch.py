@@ -213,7 +213,8 @@ def main(
         with keep_interrupts():
             run = launch(options.run, options.device, not options.quiet, options.online, options.stacked)
         if not int(os.environ.get("RANK", 0)):
-            print(f"{run.path}: done, {run.done['step']} steps")
+            for each in (run, *map(Run.open, options.stacked)):
+                print(f"{each.path}: done, {each.done['step']} steps")
         return 0
     except Stopped as stopped:
         written = f"stopped at step {stopped.step}, checkpoints written; go on with: {again}"

@@ -203,6 +203,10 @@ def test_gradients_are_clipped_seed_by_seed(tmp_path):
     assert min(norms) < LIMIT < max(norms), norms
 
 
+def with_args(**args):
+    return training_runs.IL | {"args": training_runs.IL["args"] | args}
+
+
 FAULTS = {
     "parts": ({"accumulate": 2}, {}, "accumulate gradients"),
     "half": ({"precision": "bf16"}, {}, 'they train in bf16; say "train": {"precision": "fp32"}'),
@@ -211,6 +215,13 @@ FAULTS = {
         {"method": {"name": "negclip", "args": {"steps": 4}}},
         "loss NegCLIP of phase",
     ),
+    "sampled": (
+        {},
+        {"method": with_args(distillation="sampled")},
+        "loss Distillation of phase",
+    ),
+    "subset": ({}, {"method": with_args(subset=0.5)}, "loss Distillation of phase"),
+    "search": ({}, {"model": training_runs.MODEL | {"codebook": {"search": "bf16"}}}, "searches its codes in bf16"),
     "spectral": ({}, {"model": training_runs.MODEL | {"spectral": True}}, "normalised spectrally"),
 }
 
@@ -241,7 +252,8 @@ def test_runs_of_two_vocabularies_or_two_losses_are_not_stacked(tmp_path):
 def test_the_command_trains_a_stack(alone, tmp_path, capsys):
     runs = prepared(tmp_path, "clip")
     assert main([*(str(run.path) for run in runs), "--quiet", "--device", "cpu"]) == 0
-    assert all(f"{run.path}: done, 12 steps" in capsys.readouterr().out for run in runs[:1])
+    said = capsys.readouterr().out
+    assert all(f"{run.path}: done, 12 steps" in said for run in runs)
     with pytest.raises(SystemExit):
         main([*(str(run.path) for run in runs), "--processes", "2"])
     assert "leave out --processes" in capsys.readouterr().err

@@ -38,6 +38,8 @@ def _model_fault(
             return f"{name} draws by chance which features it drops"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return f"{name} counts the batches that it sees"
+        if getattr(module, "search", "full") != "full":
+            return f"{name} searches its codes in {module.search}"
     return ""
 
 

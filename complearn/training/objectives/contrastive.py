@@ -147,8 +147,8 @@ class Distillation(Objective):
         self.train()
 
     @property
-    def stackable(self) -> bool:
-        return self.base.stackable
+    def stackable(self) -> bool:  # in the form that is compared with runs alone
+        return self.form == "kl" and self.subset == 1 and self.base.stackable
 
     def train(self, mode=True):  # the teacher stays in evaluation mode
         super().train(mode)

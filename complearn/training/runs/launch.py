@@ -400,8 +400,8 @@ def launch(
                 check_names(run.config.get("model"), f"{run.path / 'config.json'}: model")
             stack.enter_context(_hold_lock(run))
         if waiting and not online:
-            file = waiting[0].path / "config.json"
-            stack.enter_context(offline(str(file), "if you trust it, let it download once with --online"))
+            files = " or ".join(str(run.path / "config.json") for run in waiting)
+            stack.enter_context(offline(files, "if you trust it, let it download once with --online"))
         stack.enter_context(naming_lost_workers())
         for run in waiting:
             run.complete_list()

@@ -195,10 +195,10 @@ def make_stacks(
     shares no stack with those whose configuration was given here: these may download."""
     stacks: list[list[Run]] = []
     for run in runs:
-        same = [name for name in ("method", "model", "train", "actions") if name in run.config]
 
-        def fits(stack, run=run, same=same):
-            alike = all(run.config[name] == stack[0].config.get(name) for name in same)
+        def fits(stack, run=run):
+            same = ("method", "model", "train", "actions")
+            alike = all(run.config.get(name) == stack[0].config.get(name) for name in same)
             alike = alike and run.prepared == stack[0].prepared
             return len(stack) < stacked and alike and common_start([*stack, run]) is not None
 
