@@ -102,6 +102,14 @@ def test_the_best_guess_is_bayes_rule_on_a_grid():
         assert guess[0] == pytest.approx((chance * grid[:, 0]).sum() / chance.sum(), abs=0.02)
 
 
+def test_more_draws_do_not_change_how_much_a_text_determines():
+    """In a world of the study: its share is told with two digits."""
+    world = StructuralWorld(layers=3, vocabulary=16, tokens=3, seed=1)
+    drawn = world.draw(600, 8)
+    shares = [r_squared(world.best_guess(drawn["tokens"], draws), drawn["z_inv"]) for draws in (10_000, 40_000)]
+    assert abs(shares[0] - shares[1]) < 0.005 and 0.3 < shares[1] < 0.4
+
+
 def test_no_regression_finds_more_than_the_best_guess_in_words():
     world = replace(WORDED, tokens=3)
     drawn = world.draw(3000, 5)
