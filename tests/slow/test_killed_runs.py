@@ -1,5 +1,5 @@
-"""Runs that are killed or asked to stop at any moment end with the weights of the undisturbed run: 48 interruptions, and
-210 by `make faults`.
+"""Runs that are killed or asked to stop at any moment end with the weights of the undisturbed run: 48 interruptions,
+and 210 by `make faults`.
 
 Each trial is a process, forked from a warm one, that starts or resumes a run and is interrupted: at a random instant,
 or before the n-th
