@@ -27,6 +27,7 @@ NAMES = (
     "purity",
     "search",
     "semantic_space",
+    "structural_worlds",
 )
 GETS_THE_RESULT = re.compile(r"^result = Result\.read\(report_from\)", re.M)
 FOLD = re.compile(r"<details\b.*?</details>", re.S)
