@@ -164,6 +164,23 @@ def test_whoever_comes_up_for_some_alpha_is_a_contender(seed, n, k, knots, coars
         assert set(mix.hits(alpha, k)[0].tolist()) <= some
 
 
+@pytest.mark.gpu
+def test_vectors_on_a_gpu_are_searched_as_on_the_cpu():
+    rng = np.random.default_rng(0)
+    vectors = unit(rng, 3000, 32)
+    image, text = unit(rng, 2, 32)
+    some = torch.arange(0, 3000, 7)
+    for items in (None, some):
+        here = mixture(vectors, image, text, items)
+        there = mixture(vectors.cuda(), image, text, items)
+        assert there.items.is_cuda and there.image.is_cuda
+        for alpha in (0, 0.3, 1):
+            for mine, theirs in zip(here.hits(alpha, 9), there.hits(alpha, 9)):
+                assert torch.allclose(mine.double(), theirs.double(), atol=1e-6)
+        assert torch.equal(contenders(here, 9), contenders(there, 9).cpu())
+        assert torch.equal(here.only(some).items, there.only(some).items.cpu())
+
+
 def test_contenders_are_few_where_the_gallery_is_large():
     rng = np.random.default_rng(0)
     mix = mixture(unit(rng, 20_000, 32), *unit(rng, 2, 32))

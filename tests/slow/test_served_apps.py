@@ -15,7 +15,7 @@ import pytest
 import training_runs
 from browser import open_chromium, requests_of
 from faults import note
-from test_apps_search import fetched, visitor
+from test_apps_search import fetched
 
 from complearn.training.runs.launch import launch, prepare
 
@@ -113,17 +113,17 @@ def test_an_app_is_served_to_this_person_alone(app, place):
         while address is None and (line := launcher.stdout.readline()):
             address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\w+", line)
         address = address[0]
-        status, content = fetched(address, visitor())
-        assert status == 200
-        doors = check_doors(address, re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode())
         with open_chromium() as browser:
             page = browser.new_page(viewport={"width": 1400, "height": 1000})
             page.set_default_timeout(120_000)
             elsewhere = requests_of(page)
             faults = []
             page.on("pageerror", lambda error: faults.append(str(error)))
-            page.goto(address)
+            answer = page.goto(address)
+            assert answer.status == 200
+            kernel = re.search(r'"kernelId": *"([0-9a-f-]{36})"', answer.text())[1]
             page.wait_for_selector(shown)
+            doors = check_doors(address, kernel)
             assert not page.get_by_text("Traceback").count() and not elsewhere
             assert not [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault], faults
     finally:

@@ -132,7 +132,7 @@ class Mixture:
         chosen: Int[Tensor, "some"],  # numbers of pictures in the gallery
     ) -> "Mixture":
         "The scores of some pictures; the spreads stay those of the whole gallery."
-        places = torch.isin(self.items, chosen).nonzero()[:, 0]
+        places = torch.isin(self.items, chosen.to(self.items.device)).nonzero()[:, 0]
         return replace(self, items=self.items[places], image=self.image[places], text=self.text[places])
 
     def mixed(
@@ -154,12 +154,12 @@ class Mixture:
         self,
         alpha: float | int,  # in [0, 1]
         k: int = 24,  # how many
-    ) -> tuple[Int[Tensor, "hit"], Float64[Tensor, "hit"]]:  # numbers in the gallery, cosines
+    ) -> tuple[Int[Tensor, "hit"], Float64[Tensor, "hit"]]:  # numbers in the gallery, cosines; on the CPU
         "The best pictures, best first; of equals the earlier."
         length = self.length(alpha)
         scores = self.mixed(alpha)
         best = _top_k(scores, k)
-        return self.items[best], scores[best] / length
+        return self.items[best].cpu(), (scores[best] / length).cpu()
 
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c013
 SPREADS = ("equal", "raw")
@@ -168,7 +168,7 @@ SAMPLE = 4096  # pictures by which the spread is estimated where not all are sco
 
 
 def mixture(
-    # of the gallery, unit length; may lie on disk
+    # of the gallery, unit length; may lie on disk or, as a tensor, on any device, where its scores are then kept
     vectors: Float[Tensor, "item width"] | Float[np.ndarray, "item width"],
     image: Float[Tensor, "width"] | None = None,  # Q_I, unit length
     text: Float[Tensor, "width"] | None = None,  # Q_W, unit length
@@ -181,6 +181,7 @@ def mixture(
     check_choice("spread", spread, SPREADS)
     if image is None and text is None:
         raise RequestError("there is nothing to search with; choose a picture, type some words, or both")
+    place = vectors.device if isinstance(vectors, Tensor) else torch.device("cpu")
     query = [torch.zeros(vectors.shape[1]) if side is None else side for side in (image, text)]
     wrong = [len(side) for side in query if len(side) != vectors.shape[1]]
     if wrong:
@@ -189,20 +190,21 @@ def mixture(
     if items is None:
         chosen = vectors
     else:
-        chosen = vectors[items.numpy() if isinstance(vectors, np.ndarray) else items]
-    with full_precision("cpu"):
+        chosen = vectors[items.numpy() if isinstance(vectors, np.ndarray) else items.to(place)]
+    sides = torch.stack(query).to(place)
+    with full_precision(place):
         # on a CPU several times as fast as `@` with two rows
-        scores = F.linear(_vectors_tensor(chosen), torch.stack(query))
+        scores = F.linear(_vectors_tensor(chosen), sides)
         if items is None or spread == "raw":
             spread_of = scores
         else:  # the chosen ones are near the query, and say little of the gallery
             step = max(1, len(vectors) // SAMPLE)
-            spread_of = F.linear(_vectors_tensor(vectors[::step]), torch.stack(query))
-    numbers = torch.arange(len(vectors)) if items is None else items
+            spread_of = F.linear(_vectors_tensor(vectors[::step]), sides)
+    numbers = torch.arange(len(vectors), device=place) if items is None else items.to(place)
     has = (image is not None, text is not None)
     spreads = score_spreads(spread_of[:, 0], spread_of[:, 1]) if spread == "equal" else (1.0, 1.0)
-    sides = scores[:, 0].contiguous(), scores[:, 1].contiguous()
-    return Mixture(numbers, *sides, float(query[0] @ query[1]), has, spreads)
+    by_side = scores[:, 0].contiguous(), scores[:, 1].contiguous()
+    return Mixture(numbers, *by_side, float(query[0] @ query[1]), has, spreads)
 
 
 def score_spreads(
@@ -237,7 +239,7 @@ def _near_the_top(
     k: int,  # length of the list of hits, at most the number of items
 ) -> Bool[Tensor, "item"]:
     "Whether a picture may be among the first k for a share between the first and the last of these."
-    possible = torch.zeros(len(image), dtype=torch.bool)
+    possible = torch.zeros(len(image), dtype=torch.bool, device=image.device)
     rows = max(2, _MOST_SCORES // len(image))  # the last one of a block is the first of the next
     for start in range(0, len(shares) - 1, rows - 1):
         share = shares[start : start + rows, None]
@@ -254,15 +256,16 @@ def contenders(
     k: int,  # length of the list of hits
     knots: int = 41,  # values of alpha at which the last ones are scored; more of them leave fewer contenders
     first_knots: int = 5,  # values of alpha at which all are scored
-) -> Int[Tensor, "contender"]:  # positions in `mix`, ascending
+) -> Int[Tensor, "contender"]:  # positions in `mix`, ascending, on its device
     "All pictures that are among the first k for some alpha, and few others."
-    places = torch.arange(len(mix.items))
+    places = torch.arange(len(mix.items), device=mix.items.device)
     if k >= len(places):
         return places
     image = mix.image.double()
     text = mix.text.double()
     for count in (first_knots, knots):
-        shares = torch.tensor([mix.share(alpha) for alpha in np.linspace(0, 1, count).tolist()], dtype=torch.float64)
+        shares = [mix.share(alpha) for alpha in np.linspace(0, 1, count).tolist()]
+        shares = torch.tensor(shares, dtype=torch.float64, device=places.device)
         possible = _near_the_top(image, text, shares, min(k, len(places)))
         places, image, text = places[possible], image[possible], text[possible]
     return places
