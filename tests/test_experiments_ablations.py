@@ -1,8 +1,13 @@
 """The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; rows and budgets of
 methods."""
 
+import glob
 import json
+import re
+import shlex
 import shutil
+import subprocess
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -55,6 +60,16 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
             own.setdefault(line["data"], {})[line["metric"]] = line["value"]
     pick = [next(of[m] for m in ("accuracy", "image_accuracy", "image_score") if m in of) for of in own.values()]
     assert told["vision", "COMP"]["value"] == pytest.approx(sum(pick) / len(pick)) and len(pick) == 5
+
+
+@pytest.mark.slow
+def test_seeds_of_a_row_are_trained_as_a_stack(tmp_path, experiment):
+    done = experiment("experiments/ablations", tmp_path, reference="clip", sweep="{}", seeds="[0, 1]", stacked=2)
+    assert "2 runs of 1 row and 2 seeds: 2 to measure" in done.text
+    first, second = (tmp_path / "runs" / f"clip-s{seed}" for seed in (0, 1))
+    assert (first / "log.txt").exists() and not (second / "log.txt").exists()
+    assert (first / "done.json").exists() and (second / "done.json").exists()
+    assert {line["seed"] for line in Result.read(tmp_path).rows if line["data"] == "average"} == {0, 1}
 
 
 @pytest.mark.parametrize("cycle", (0.5, 1, 2, 3))
@@ -229,6 +244,35 @@ def test_the_command_in_the_notebook_goes_on_with_the_measured_study():
     again.measured.check(again.common | {"asked": {"judge": {}, "n": scale.n}})
     found = [again.measured.holds(again.name(*key), again.configuration(*key)) for key in again.keys]
     assert found == [True] * 4 * len(seeds) + [False] * 4
+
+
+def papermill_commands(target):
+    """The notebooks that a target of the Makefile would run, each with its parameters."""
+    said = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for line in said.splitlines():
+        words = shlex.split(line.strip().removesuffix("\\").removesuffix(";")) if " papermill nbs/" in line else []
+        if words:
+            given = [(words[k + 1], words[k + 2]) for k, word in enumerate(words) if word == "-p"]
+            yield words[words.index("papermill") + 1], dict(given)
+
+
+def test_the_study_on_a_gpu_is_the_confirmatory_one_again():
+    again, *others = papermill_commands("gpu-study")
+    notebook, given = again
+    assert notebook == "nbs/experiments/ablations.ipynb"
+    measured = Result.read(ROOT / "data" / "measured" / "confirmatory.results.json")
+    assert json.loads(given["seeds"]) == measured.setting["seeds"] == list(range(12, 32))
+    assert json.loads(given["switches"]) == measured.setting["switches"]
+    assert int(given["steps"]) == measured.setting["steps"] and int(given["stacked"]) == 20
+    world = SCALES[given["preset"]].world | json.loads(given["data_args"])
+    assert {**measured.setting["source"]["args"], **world} == measured.setting["source"]["args"]
+    assert {*json.loads(given["sweep"]), "il_clip"} == set(measured.setting["rows"])
+    for notebook, given in [again, *others]:
+        places = glob.glob(str(ROOT / notebook.replace("$name", "l*"))) if "$" in notebook else [ROOT / notebook]
+        for place in places:
+            cells = json.loads(Path(place).read_text())["cells"]
+            parameters = next("".join(cell["source"]) for cell in cells if "preset: str" in "".join(cell["source"]))
+            assert all(re.search(rf"^{name}: ", parameters, re.M) for name in given), (place, given)
 
 
 @pytest.fixture
