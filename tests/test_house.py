@@ -791,7 +791,8 @@ def test_make_says_first_what_it_will_do(target):
 
 
 STAND_IN = """#!/bin/sh
-echo "$* | $PWD | real: $COMPLEARN_REAL_DATA | browser: $BROWSER_PATH $(command -v chromium)"
+browser="$BROWSER_PATH $(command -v chromium)"
+echo "$* | $PWD | real: $COMPLEARN_REAL_DATA | browser: $browser until: $COMPLEARN_TESTS_UNTIL"
 [ "$1" != "$FAILS" ]
 """
 
@@ -833,9 +834,11 @@ def test_ci_sees_what_a_newcomer_sees_then_the_rest(tmp_path):
             beside.mkdir(parents=True)
         for fails in ("test", "test-all", "neither"):
             (bare, full), status = ci_run(tmp_path, FAILS=fails)
-            assert bare == f"test | {place} | real:  | browser:  "
+            assert bare == f"test | {place} | real:  | browser:   until: "
             browser = tmp_path / "programs" / "chromium"
+            full, _, until = full.partition(" until: ")
             assert full == f"{rest} | {place} | real: {real} | browser: {browser} {browser}"
+            assert 0 < int(until) - time.time() <= 75 * 60, "a slow machine stops in time"
             assert status == (0 if fails == "neither" else 1)
 
 

@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import hypothesis
 import pytest
-from conftest import NEEDS, ROOT, describe_left_out
+from conftest import LATE, NEEDS, ROOT, describe_left_out
 
 TESTS = """
 import importlib
@@ -83,6 +84,14 @@ def test_the_line_before_the_last_says_what_was_left_out_and_how_to_get_it(proje
     )
     assert "BROWSER_PATH" in left_out and "COMPLEARN_REAL_DATA" in left_out
     assert re.search(r"1 passed, 5 skipped.* in .*s", summary)
+
+
+@pytest.mark.parametrize("seconds, late", [(-1, 2), (600, 0)])
+def test_what_begins_too_late_is_left_out_and_told(project, seconds, late):
+    until = str(time.time() + seconds)
+    left_out, summary = last_lines(project, "-k", "slow or sums", COMPLEARN_TESTS_UNTIL=until)
+    assert (f"left out: 2 tests {LATE}" == left_out) == bool(late)
+    assert re.search(f"{late} skipped" if late else "2 passed", summary)
 
 
 def test_the_tests_of_a_file_go_to_one_worker(project):
