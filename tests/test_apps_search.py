@@ -1352,7 +1352,7 @@ def visitor():
 
 def fetched(address, by=None):
     try:
-        with (by or visitor()).open(address, timeout=20) as answer:
+        with (by or visitor()).open(address, timeout=120) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

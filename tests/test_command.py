@@ -501,7 +501,11 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tm
     line = f"train negclip {album} --preset smoke --steps 300 --device cpu --hold-out 0 --out {tmp_path}"
     words = [sys.executable, "-m", "complearn", *line.split()]
     run = tmp_path / "runs" / "negclip-s0"
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def hear():  # tests that a shell runs in the background start with an interruption that is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=hear)
     until = time.monotonic() + 600
     while time.monotonic() < until and not ((run / "metrics.jsonl").exists() and _progress_of(Run.open(run)) > 20):
         time.sleep(0.02)

@@ -35,6 +35,18 @@ def _look_ahead(page: dict) -> None:
             look_ahead(**page["arguments"])
 
 
+def _wait_for_request() -> None:
+    """Wait until somebody asks for the page of this kernel, and take over what voila tells of the request.
+
+    As `voila.utils.wait_for_request`, whose import takes as long as all else that the first page waits for."""
+    connect = import_module("websockets.sync.client").connect
+    told = os.environ
+    place = f"{told.get('VOILA_APP_IP', '127.0.0.1')}:{told['VOILA_APP_PORT']}"
+    root = told.get("VOILA_WS_BASE_URL", told.get("VOILA_SERVER_URL", "/"))
+    with connect(f"ws://{place}{root}voila/query/{told['VOILA_KERNEL_ID']}", proxy=None) as server:
+        os.environ.update(json.loads(server.recv()))
+
+
 def wait_for_page() -> None:
     """Import the app of a served page; where the kernel was started before somebody asks for the page, call the app's
     `look_ahead`, and wait."""
@@ -42,7 +54,7 @@ def wait_for_page() -> None:
     if "VOILA_PREHEAT" in os.environ:
         if not _prepared:
             _look_ahead(page)
-        import_module("voila.utils").wait_for_request()
+        _wait_for_request()
 
 
 _prepared: list[dict] = []  # the page that `become_kernel` prepared

@@ -16,7 +16,6 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from ..core.figures import find_browser
 from ..core.files import temporary_folder, write_bytes_atomic
 from ..core.plugins import Registry
 
@@ -78,6 +77,8 @@ def save_page(
     else:
         path = path
     html = write_bytes_atomic(path.with_name(path.name + ".html"), page.encode())
+    from complearn.core.figures import find_browser  # with plotly and pandas, for which a launcher need not wait
+
     browser = find_browser()
     if browser is None:
         print(f"{html.name} is saved without a picture: no Chromium was found; install one, or set BROWSER_PATH to one")

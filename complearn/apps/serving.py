@@ -28,7 +28,7 @@ from urllib.parse import quote
 
 from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
-from ..core.extras import need
+from ..core.extras import check_library, need
 from ..core.files import BadData, photo_reader, temporary_folder, write_json
 from ..core.plugins import allowed_modules, import_declared
 
@@ -205,6 +205,8 @@ def run_while_parent_lives(module: str) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+    # grammars by which jsonschema checks the form of addresses: they take seconds to read, and no address is checked
+    sys.modules.setdefault("rfc3987_syntax", None)
     if module == "voila":
         _run_voila()
     else:
@@ -221,7 +223,7 @@ def serving(
     ahead: bool = False,
 ) -> Iterator[str]:  # the address
     "Serve a notebook on this machine while the context lasts."
-    need(program, "lab")
+    check_library(program, "lab")
     notebook = Path(notebook).absolute()
     port = _free_port()
     token = secrets.token_hex(16)
