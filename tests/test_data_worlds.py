@@ -137,13 +137,13 @@ def test_captions_of_training_pairs_are_true_in_pixels():
 
 
 @pytest.mark.slow
-def test_ten_thousand_scenes(monkeypatch):
+def test_thousands_of_scenes(monkeypatch):
     # a new process each, without the checks of every call: five times as fast
     monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")
-    jobs = [(split, (operator,), 139) for split in SPLITS for operator in SCENE_OPERATORS]
+    jobs = [(split, (operator,), 42) for split in SPLITS for operator in SCENE_OPERATORS]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         told = list(pool.map(judge, *zip(*jobs)))
-    assert sum(scenes for scenes, _ in told) >= 10_000
+    assert sum(scenes for scenes, _ in told) >= 3_000
     assert not [line for _, wrong in told for line in wrong]
 
 
@@ -165,7 +165,7 @@ def test_blind_scorers_are_at_chance_in_every_cell(split):
 def test_as_drawn_no_blind_scorer_is_far_from_chance():
     """Before the questions are asked both ways, the edits alone already tell little: that is the grammar's doing, and
     is measured here."""
-    table = audit(tiny("rich", size=32, n_train=2000), 200, fit=800)
+    table = audit(tiny("rich", size=32, n_train=2000), 100, fit=500)
     drawn = table[["length_as_drawn", "bigrams_as_drawn", "typical_as_drawn"]].stack()
     assert (drawn - 0.5).abs().mean() < 0.06 and (drawn - 0.5).abs().max() < 0.25
 
