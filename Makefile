@@ -5,7 +5,7 @@
 # docs   the documentation as a web site, in _docs, without a network
 # reports  the measured studies drawn into their notebooks
 # bench  the benchmark notebooks: speed and memory on this machine
-# gpu    the tests that need a CUDA device, then the benchmarks on it
+# gpu    the tests that need a CUDA device, then the benchmarks on it at the papers' sizes
 # gpu-study  studies that are made for a GPU: the main study again, and iterated learning near the paper's sizes
 #
 # All share one .venv, made with the system's python3 and brought up to date only when constraints.txt or settings.ini change.
@@ -28,11 +28,13 @@ PRESET ?= full
 BENCHMARKS ?= $(basename $(notdir $(wildcard nbs/benchmarks/*.ipynb)))
 # those in which a GPU has a part
 ON_GPU := contrastive decoding evaluation matchmap readout recursion rendering search simclr step
-# of iterated learning near the paper's sizes: an hour where a step of 1,024 pairs takes 0.4 s, the paper has 90,000
+GPU_PRESET ?= paper
+# of iterated learning near the paper's sizes, which has 90,000; and the processes that draw its pictures
 STEPS ?= 9000
+DRAWERS ?= $(shell nproc 2>/dev/null || echo 2)
 STUDY_OUT ?= $(CURDIR)/reports/gpu-study
-# where the main study's confirmation stands, which goes again
-AGAIN := -p preset full -p steps 2000 -p data_args '{"shapes": 8, "colours": 8, "relations": ["left of", "above"], "n_train": 30000}' -p switches '{"train": {"captions_too": true, "every": 200, "checkpoint_every": 400, "keep": 6}}' -p sweep '["clip", "codebook_clip", "codebook_restarts"]' -p seeds "[12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31]"
+# parameters of the confirmatory study, which gpu-study repeats
+CONFIRMATORY := -p preset full -p steps 2000 -p data_args '{"shapes": 8, "colours": 8, "relations": ["left of", "above"], "n_train": 30000}' -p switches '{"train": {"captions_too": true, "every": 200, "checkpoint_every": 400, "keep": 6}}' -p sweep '["clip", "codebook_clip", "codebook_restarts"]' -p seeds "[12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31]"
 WORKERS ?= 2
 # one thread each: two workers, and what they start, share two cores
 RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
@@ -143,7 +145,7 @@ say-bench:
 
 gpu: say-gpu .venv/.dev has-gpu
 	@COMPLEARN_TYPECHECK=1 $(BIN)/python -m pytest -m gpu $(PYTEST)
-	@$(MAKE) --no-print-directory bench PRESET=paper BENCHMARKS="$(ON_GPU)" BENCH_OUT="$(BENCH_OUT)"
+	@$(MAKE) --no-print-directory bench PRESET=$(GPU_PRESET) BENCHMARKS="$(ON_GPU)" BENCH_OUT="$(BENCH_OUT)"
 	@$(MAKE) --no-print-directory bench PRESET=full BENCHMARKS=step BENCH_OUT="$(BENCH_OUT)/small"
 
 say-gpu:
@@ -153,23 +155,22 @@ say-gpu:
 # a stopped one goes on: run directories, results files and lessons resume
 gpu-study: say-gpu-study .venv/.dev has-gpu
 	@mkdir -p "$(STUDY_OUT)"
-	@$(BIN)/python -m papermill nbs/experiments/ablations.ipynb "$(STUDY_OUT)/again.ipynb" -k python3 $(AGAIN) -p stacked 20 -p out_dir "$(STUDY_OUT)/again"
+	@$(BIN)/python -m papermill nbs/experiments/ablations.ipynb "$(STUDY_OUT)/again.ipynb" -k python3 $(CONFIRMATORY) -p stacked 20 -p out_dir "$(STUDY_OUT)/again"
 	@$(BIN)/python -m papermill nbs/experiments/learnability.ipynb "$(STUDY_OUT)/newcomers.ipynb" -k python3 -p preset full -p runs "$(STUDY_OUT)/again" -p teachers last -p text_seeds "[0,1]" -p lesson_steps 800 -p out_dir "$(STUDY_OUT)/newcomers"
-	@$(BIN)/python -m papermill $(EXPERIMENT) "$(STUDY_OUT)/hour.ipynb" -k python3 -p preset paper -p methods '["il_clip"]' -p steps $(STEPS) -p switches '{"train": {"workers": $(WORKERS)}}' -p out_dir "$(STUDY_OUT)/hour"
-	@for name in lipschitz learnability; do \
-	  $(BIN)/python -m papermill nbs/experiments/$$name.ipynb "$(STUDY_OUT)/hour-$$name.ipynb" -k python3 -p preset paper -p runs "$(STUDY_OUT)/hour" -p out_dir "$(STUDY_OUT)/hour-$$name"; \
-	done
+	@$(BIN)/python -m papermill $(EXPERIMENT) "$(STUDY_OUT)/near-paper.ipynb" -k python3 -p preset paper -p methods '["il_clip"]' -p steps $(STEPS) -p switches '{"train": {"workers": $(DRAWERS)}}' -p out_dir "$(STUDY_OUT)/near-paper-$(STEPS)"
+	@$(BIN)/python -m papermill nbs/experiments/lipschitz.ipynb "$(STUDY_OUT)/near-paper-lipschitz.ipynb" -k python3 -p preset paper -p runs "$(STUDY_OUT)/near-paper-$(STEPS)" -p out_dir "$(STUDY_OUT)/near-paper-$(STEPS)-lipschitz"
+	@$(BIN)/python -m papermill nbs/experiments/learnability.ipynb "$(STUDY_OUT)/near-paper-learnability.ipynb" -k python3 -p preset paper -p runs "$(STUDY_OUT)/near-paper-$(STEPS)" -p teachers last -p text_seeds "[0]" -p lesson_steps 800 -p out_dir "$(STUDY_OUT)/near-paper-$(STEPS)-learnability"
 	@echo "the reports: $(STUDY_OUT)"
 
 say-gpu-study:
 	@echo "make gpu-study: on a GPU, the runs of the confirmatory study again (20 worlds at once), with newcomers; then iterated"
-	@echo "learning on 3 million captions at 224 pixels with 16,384 codes (STEPS=$(STEPS); WORKERS=$(WORKERS) processes draw pictures),"
+	@echo "learning on 3 million captions at 224 pixels with 16,384 codes (STEPS=$(STEPS); DRAWERS=$(DRAWERS) processes draw pictures),"
 	@echo "its Lipschitz bounds and newcomers, to"
 	@echo "  $(STUDY_OUT)"
-	@echo "Stopped half way, it goes on with the same command."
+	@echo "Stopped half way, it goes on with the same STEPS and DRAWERS."
 
 has-gpu:
-	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: there is no usable CUDA device here')"
+	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'there is no usable CUDA device here')"
 
 # --- for who works on the project
 readme: .venv/.dev

@@ -165,7 +165,7 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-LATE = "for lack of time (their turn came after COMPLEARN_TESTS_UNTIL; make test-all runs them)"
+LATE = "for lack of time (this machine is slow: run make test-all without COMPLEARN_TESTS_UNTIL)"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,14 +25,17 @@ wait_for_page()
 """
 
 
-@pytest.fixture(params=[[CELL], [WAIT, CELL]], ids=["on request", "ahead"])
+WAYS = {"on request": ([CELL], False), "ahead": ([WAIT, CELL], True), "with a wait, on request": ([WAIT, CELL], False)}
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
 def page(request, tmp_path, monkeypatch):
     """The address of a page that is served to two at once, and whose kernel ends three seconds after it was left."""
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
     for name, value in (("LEFT_FOR", 3), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 2)):
         monkeypatch.setattr(server, name, value)
-    notebook = write_notebook(tmp_path / "page.ipynb", request.param)
-    ahead = len(request.param) > 1
+    cells, ahead = request.param
+    notebook = write_notebook(tmp_path / "page.ipynb", cells)
     with server.serving(notebook, env={"PYTHONWARNINGS": "ignore"}, ahead=ahead) as address:
         yield address
 

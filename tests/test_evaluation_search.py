@@ -172,12 +172,14 @@ def test_vectors_on_a_gpu_are_searched_as_on_the_cpu():
     some = torch.arange(0, 3000, 7)
     for items in (None, some):
         here = mixture(vectors, image, text, items)
-        there = mixture(vectors.cuda(), image, text, items)
+        there = mixture(vectors.cuda(), image.cuda(), text, items)
         assert there.items.is_cuda and there.image.is_cuda
         for alpha in (0, 0.3, 1):
             for mine, theirs in zip(here.hits(alpha, 9), there.hits(alpha, 9)):
                 assert torch.allclose(mine.double(), theirs.double(), atol=1e-6)
         assert torch.equal(contenders(here, 9), contenders(there, 9).cpu())
+        half = mixture(vectors.cuda(), image.cuda(), None, items)
+        assert torch.equal(half.hits(0, 9)[0], mixture(vectors, image, None, items).hits(0, 9)[0])
         assert torch.equal(here.only(some).items, there.only(some).items.cpu())
 
 

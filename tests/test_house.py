@@ -818,7 +818,11 @@ def ci_run(tmp_path, **env):
     for name in ("make", "apt-get", "id"):
         (programs / name).chmod(0o755)
     browser.unlink(missing_ok=True)
-    clean = {key: value for key, value in os.environ.items() if key not in ("COMPLEARN_REAL_DATA", "BROWSER_PATH")}
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("COMPLEARN_REAL_DATA", "BROWSER_PATH", "COMPLEARN_TESTS_UNTIL")
+    }
     env = clean | {"PATH": str(programs)} | env
     done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env, capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if " | " in line], done.returncode

@@ -36,22 +36,25 @@ def _look_ahead(page: dict) -> None:
 
 
 def _wait_for_request() -> None:
-    """Wait until somebody asks for the page of this kernel, and take over what voila tells of the request.
+    """Wait until somebody asks for the page of this kernel, and take over what voila tells of the request; where the
+    connection ends, the page opens without that.
 
     As `voila.utils.wait_for_request`, whose import takes as long as all else that the first page waits for."""
-    connect = import_module("websockets.sync.client").connect
-    told = os.environ
-    place = f"{told.get('VOILA_APP_IP', '127.0.0.1')}:{told['VOILA_APP_PORT']}"
-    root = told.get("VOILA_WS_BASE_URL", told.get("VOILA_SERVER_URL", "/"))
-    with connect(f"ws://{place}{root}voila/query/{told['VOILA_KERNEL_ID']}", proxy=None) as server:
-        os.environ.update(json.loads(server.recv()))
+    client = import_module("websockets.sync.client")
+    broken = import_module("websockets.exceptions").WebSocketException
+    environment = os.environ
+    host = f"{environment.get('VOILA_APP_IP', '127.0.0.1')}:{environment['VOILA_APP_PORT']}"
+    root = environment.get("VOILA_WS_BASE_URL", environment.get("VOILA_SERVER_URL", "/"))
+    address = f"ws://{host}{root}voila/query/{environment['VOILA_KERNEL_ID']}"
+    with suppress(OSError, broken), client.connect(address, proxy=None, ping_interval=None) as server:
+        environment.update(json.loads(server.recv()))
 
 
 def wait_for_page() -> None:
     """Import the app of a served page; where the kernel was started before somebody asks for the page, call the app's
     `look_ahead`, and wait."""
     page = _import_app()
-    if "VOILA_PREHEAT" in os.environ:
+    if os.environ.get("VOILA_PREHEAT") == "True":  # voila says False in a kernel that a page waits for
         if not _prepared:
             _look_ahead(page)
         _wait_for_request()

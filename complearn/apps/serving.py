@@ -205,7 +205,7 @@ def run_while_parent_lives(module: str) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-    # grammars by which jsonschema checks the form of addresses: they take seconds to read, and no address is checked
+    # grammars by which jsonschema checks the form of international addresses (IRI): they take seconds to read
     sys.modules.setdefault("rfc3987_syntax", None)
     if module == "voila":
         _run_voila()

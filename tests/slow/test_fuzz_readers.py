@@ -1,5 +1,5 @@
 """Every reader and parser with a small valid set (`data.fixtures.specimens`), and every kind of file and folder that is
-opened (`openers`), tried on thousands of broken copies: 50 of each, and 150 by `make faults`.
+opened (`openers`), tried on 50 broken copies each, and on 150 by `make faults`.
 
 A reader that is registered is tried as soon as its specimen is; without one the first test fails.
 What is allowed is a result, or an error of this project.
@@ -102,8 +102,8 @@ def test_every_reader_has_a_specimen():
     assert set(READERS) <= set(SPECIMENS), (
         "write a small valid set of the new reader's format in nbs/data/fixtures/specimens.ipynb"
     )
-    assert TRIALS * len({**OPENERS, **STRANGERS}) >= trials(1000, 3500)
-    assert TRIALS * sum(name not in ("generated", "objects", "trifeature") for name in SPECIMENS) >= trials(1500, 5000)
+    assert len({**OPENERS, **STRANGERS}) >= 24
+    assert sum(name not in ("generated", "objects", "trifeature") for name in SPECIMENS) >= 34
 
 
 @pytest.mark.parametrize("name", SPECIMENS)

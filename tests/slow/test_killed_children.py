@@ -2,7 +2,7 @@
 do, and the same command ends the run with the weights of the undisturbed one.
 
 Killed are grounding at any operation on its files, one of two machines, one of two processes, and a process that reads
-data. There are 2 kills of each kind, and 3 by `make faults`.
+data. A grounding is killed twice, and 3 times by `make faults`.
 """
 
 import os

@@ -4,7 +4,7 @@ again, and after the same command everything is as if nobody had been killed, wi
 Each trial is a fork that kills itself before its n-th operation on the folder; then the same is written again. Where
 something is replaced, the old or the new whole is there after a kill, and never a mixture.
 
-There are 4 kills of each kind, and 10 by `make faults`.
+There are up to 4 kills of each kind (2 where something is replaced), and up to 10 (4) by `make faults`.
 """
 
 import gc

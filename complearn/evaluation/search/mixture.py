@@ -168,7 +168,7 @@ SAMPLE = 4096  # pictures by which the spread is estimated where not all are sco
 
 
 def mixture(
-    # of the gallery, unit length; may lie on disk or, as a tensor, on any device, where its scores are then kept
+    # of the gallery, unit length, in single precision; may lie on disk or, as a tensor, on a GPU with its scores
     vectors: Float[Tensor, "item width"] | Float[np.ndarray, "item width"],
     image: Float[Tensor, "width"] | None = None,  # Q_I, unit length
     text: Float[Tensor, "width"] | None = None,  # Q_W, unit length
@@ -182,7 +182,7 @@ def mixture(
     if image is None and text is None:
         raise RequestError("there is nothing to search with; choose a picture, type some words, or both")
     place = vectors.device if isinstance(vectors, Tensor) else torch.device("cpu")
-    query = [torch.zeros(vectors.shape[1]) if side is None else side for side in (image, text)]
+    query = [torch.zeros(vectors.shape[1]) if side is None else side.cpu() for side in (image, text)]
     wrong = [len(side) for side in query if len(side) != vectors.shape[1]]
     if wrong:
         widths = f"the query has {wrong[0]} numbers and the gallery's vectors {vectors.shape[1]}"
@@ -190,7 +190,7 @@ def mixture(
     if items is None:
         chosen = vectors
     else:
-        chosen = vectors[items.numpy() if isinstance(vectors, np.ndarray) else items.to(place)]
+        chosen = vectors[items.cpu().numpy() if isinstance(vectors, np.ndarray) else items.to(place)]
     sides = torch.stack(query).to(place)
     with full_precision(place):
         # on a CPU several times as fast as `@` with two rows
