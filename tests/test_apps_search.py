@@ -41,7 +41,7 @@ from complearn.apps.addresses import write_address
 from complearn.apps.edits.controller import edits
 from complearn.apps.search.controller import SearchController, _hits_table, _selection_table, search
 from complearn.apps.search.sources import _run_source, search_sources
-from complearn.apps.serving import OPTIONS, _app_settings, serving
+from complearn.apps.serving import EXTENSIONS, OPTIONS, _app_settings, serving
 from complearn.core.plugins import import_declared
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
@@ -1273,9 +1273,10 @@ def test_in_voila(servers, chromium, place):
     page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('secret.png')")
     page.wait_for_function("location.hash.includes('upload=1')")
     assert "secret" not in page.evaluate("location.hash"), "the name of a file that lies elsewhere"
-    page.click("text=Remove")
-    page.focus(".cl-search input[type=range]")
+    page.focus(".cl-search input[type=range]")  # with words alone it can no longer be moved
     page.keyboard.press("Home")
+    page.wait_for_function("document.querySelector('.cl-grid').dataset.alpha === '0.00'")
+    page.click("text=Remove")
     page.wait_for_function(
         "document.querySelector('.cl-results .cl-status').textContent.includes('There is no picture')"
     )
@@ -1311,6 +1312,9 @@ def test_the_launcher_serves_a_page_and_no_file(place):
         root, _ = address.split("?")
         status, content = fetched(address, user)
         assert status == 200 and b"jupyter-config-data" in content
+        config = re.search(rb'id="jupyter-config-data"[^>]*>(.*?)</script>', content, re.DOTALL)[1]
+        extensions = {extension["name"] for extension in json.loads(config)["federated_extensions"]}
+        assert "anywidget" in extensions and extensions <= set(EXTENSIONS), "each one more delays every page"
         kernel = re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode()
         for shut in ("", f"api/kernels/{kernel}", f"api/kernels/{kernel}/channels", f"voila/api/shutdown/{kernel}"):
             status, content = fetched(root + shut)  # another account of this machine has no token
