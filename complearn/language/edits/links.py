@@ -50,9 +50,15 @@ class CaptionLinks:
         self.atoms = atoms
         self._objects = {each.head: each.name for each in atoms.objects}
         self._prepositions = {number: each for each in atoms.prepositions for number in each.words}
+        self._names: dict[int, str] = {}
 
     def name(self, number: int) -> str:
         "The dictionary form of a word: of a noun with what it is compounded with, of a verb with its particle."
+        if number not in self._names:
+            self._names[number] = self._dictionary_form(number)
+        return self._names[number]
+
+    def _dictionary_form(self, number: int) -> str:
         if number in self._objects:
             return self._objects[number]
         if number in self._prepositions:
@@ -325,10 +331,12 @@ class LinkCounts:
         return self._support[key]
 
     def _pattern_support(self, kind: str, pattern: tuple) -> float:
+        patterns = self.patterns
+        count = patterns.get((kind, *pattern), 0)
+        if not count:  # as most are
+            return -math.inf
         general = [each for each in pattern if isinstance(each, tuple)]
         broad = sum(each[0] == "broad" for each in general)
-        patterns = self.patterns
-        count = patterns[kind, *pattern]
         if count < FEWEST[len(general)] + FEWEST_BROAD * broad:
             return -math.inf
         base = [each if _is_given(kind, k) else _ANY for k, each in enumerate(pattern)]

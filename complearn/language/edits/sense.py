@@ -107,7 +107,7 @@ class NewLinks:
                 new[root] = self._name(text, root)
                 gone.update(set(inside) - {root})
         for link in self.links.links:
-            if not gone.isdisjoint(link.words):
+            if not gone.isdisjoint(link.words) or new.keys().isdisjoint(link.words):
                 continue
             before = self.links.names(link)
             after = self.links.names(link, new)
