@@ -182,7 +182,7 @@ def test_a_ceiling_and_a_blind_baseline_are_named():
 def test_a_model_whose_loss_is_that_of_guessing_learned_nothing(loss, learned):
     steps = pd.DataFrame({"method": "clip", "seed": 0, "step": range(1, 21), "contrastive_loss": loss, "loss": loss})
     result = Result({"batch": 128}, rows_of({"clip": (0.6,)}), curves={"steps": steps})
-    said = [text for text in write_verdict(result).limits if "learned nothing yet" in text]
+    said = [text for text in write_verdict(result).limits if "learned hardly anything yet" in text]
     assert bool(said) != learned
     assert learned or f"after 20 steps its loss is {loss:.2f}, and guessing among 128 pairs has 4.85" in said[0]
 
@@ -230,6 +230,23 @@ def test_the_interval_of_a_single_row_is_that_of_the_table():
     assert scores.interval("start") == (0.25, 1.0)
     (scores,) = measured_scores(Result({}, [row("start", None, None, None, *place, 0.75, n=4)]))
     assert scores.interval("start") == pytest.approx((0.3006, 0.9544), abs=1e-4)
+
+
+def test_a_mean_over_kinds_of_questions_has_the_interval_of_that_mean():
+    """The few questions of one kind count as much as the many of another: not as one share of all questions."""
+    place = ("held out/exchanges", "swap_obj", "accuracy")
+    cells = [
+        row("negclip", 0, None, 10, "held out/exchanges", split, "accuracy", value, low=low, high=high, n=n)
+        for split, value, low, high, n in (("swap_att", 0.25, 0.0, 1.0, 3), ("swap_obj", 0.75, 0.45, 0.9, 47))
+    ]
+    own = row("negclip", 0, None, 10, "held out/exchanges", "mean", "accuracy", 0.5, low=0.2, high=0.9, n=50)
+    (scores,) = measured_scores(Result({}, [*cells, own]))
+    assert scores.mean("negclip") == 0.5 and scores.interval("negclip") == (0.2, 0.9)
+    (scores,) = measured_scores(Result({}, cells))
+    wide = (0.5 - np.hypot(0.25, 0.3) / 2, 0.5 + np.hypot(0.75, 0.15) / 2)
+    assert scores.interval("negclip") == pytest.approx(wide)
+    (scores,) = measured_scores(Result({}, [cells[0], row("negclip", 0, None, 10, *place, 0.75, n=47)]))
+    assert scores.interval("negclip") == pytest.approx((0.366, 0.634), abs=1e-3), "Wilson's, where a cell has none"
 
 
 @pytest.mark.parametrize("n, few", [(4, True), (29, True), (30, False), (0, False)])

@@ -169,7 +169,7 @@ def test_a_run_has_the_scores_of_its_study_or_else_of_its_log(folder):
         "negclip BIND": pytest.approx(0.605),
     }
     rows = [row("clip", 0, None, step, "world", "mean", "r@1", step / 10) for step in (1, 3, 2)]
-    assert [line["value"] for line in last_rows(rows)] == [0.3] and main_scores(rows[:1]) == [("mean R@1", 0.1)]
+    assert [line["value"] for line in last_rows(rows)] == [0.3] and main_scores(rows[:1]) == [("world R@1", 0.1)]
 
 
 def test_the_states_agree_with_those_of_the_table_in_python(folder):
@@ -1306,3 +1306,15 @@ def test_the_scores_of_a_study_begin_with_binding():
     ]
     assert main_scores(rows) == [("BIND", 0.8), ("NOUN", 0.7), ("REL", 0.6)]
     assert study_scores(rows) == [("clip BIND", 0.8)]
+
+
+def test_a_benchmark_is_told_by_its_mean_where_it_has_one():
+    asked = {"sugarcrepe": {"add_att": 0.55, "swap_obj": 0.36, "mean": 0.47}, "held out/exchanges": {"mean": 0.54}}
+    rows = [
+        row("clip", None, None, None, data, split, "accuracy", value)
+        for data, splits in asked.items()
+        for split, value in splits.items()
+    ]
+    assert main_scores(rows) == [("sugarcrepe", 0.47), ("exchanges", 0.54)]
+    assert study_scores(rows) == [("clip sugarcrepe", 0.47)]
+    assert main_scores(rows[:2]) == [("add an attribute", 0.55), ("exchange objects", 0.36)]

@@ -104,15 +104,17 @@ def main_scores(
     rows: Iterable[Mapping[str, Any]],  # of one model
 ) -> list[tuple[str, float]]:  # by name
     """The main scores of a model: the averages of a study, binding first and COMP, which mixes it with others, last; or
-    the first shares that were measured."""
+    the mean of each benchmark, by the benchmark's name; or the first shares that were measured."""
     rows = [row for row in rows if isinstance(row["value"], (int, float)) and 0 <= row["value"] <= 1]
     averages = sorted((row for row in rows if row["data"] == "average"), key=lambda row: row["split"] == "COMP")
     main = averages or next(
         (found for name in _MAIN_METRICS if (found := [r for r in rows if r["metric"] == name])), []
     )
+    main = [row for row in main if row["split"] == "mean"] or main
     scores = {}
     for row in main:
-        scores.setdefault(score_name(row), float(row["value"]))
+        benchmark = {"split": str(row["data"]).rpartition("/")[2]} if row["split"] == "mean" else {}
+        scores.setdefault(score_name({**row, **benchmark}), float(row["value"]))
     return list(scores.items())[:_MOST_SCORES]
 
 

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from math import log
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import complearn
-from .averages import cell_kind, is_blind, with_averages
+from .averages import BY_KIND, cell_kind, is_blind, with_averages
 from .inventory import metric_title, split_title
 from ...core.outputs import counted, model_title
 from ...core.results import Result, rows_table
@@ -117,12 +117,35 @@ def _scores_of(
         counts = of_models.groupby(["method", seeds]).n.sum().groupby(level=0).min()
         levels = _baselines(table[table.data == data] if data else table, split, metric)
         given = {}
-        for line in of_models.drop_duplicates("method", keep=False).dropna(subset=["low", "high"]).itertuples():
-            given[line.method] = (float(line.low), float(line.high))
+        for line in of_models.drop_duplicates("method", keep=False).itertuples():
+            low, high = line.low, line.high
+            if split in BY_KIND:
+                low, high = _mean_interval(table[table.method == line.method], line)
+            if pd.notna(low) and pd.notna(high):
+                given[line.method] = (float(low), float(high))
         n = counts.fillna(0).astype(int).to_dict()
         guessing = _guessing_text(_chance_rows(table, split, metric))
         measured.append(Scores(title, about, wide[models], n, *levels, given, guessing))
     return measured
+
+
+def _mean_interval(
+    of_model: pd.DataFrame,  # its last rows
+    average: Any,  # one of them: a mean over cells
+) -> tuple[float | None, float | None]:  # None where a cell has no interval
+    """The 95 % interval of a mean over cells: that of a benchmark's own mean where it is of the same cells, else from
+    the cells' intervals as of independent questions."""
+    asked = of_model[of_model.data != "average"]
+    of_average = [cell_kind(*cell) == average.split for cell in asked[["data", "split", "metric"]].values]
+    cells = asked.loc[of_average].dropna(subset=["low", "high"])
+    if not len(cells) or len(cells) < sum(of_average):
+        return None, None
+    own = asked[(asked.split == "mean") & asked.data.isin(cells.data) & asked.metric.isin(cells.metric)]
+    own = own[(own.value - average.value).abs() < 1e-9].dropna(subset=["low", "high"])
+    if cells.data.nunique() == 1 and len(own) == 1:
+        return own.low.iloc[0], own.high.iloc[0]
+    below, above = (sqrt(((cells.value - cells[end]) ** 2).sum()) / len(cells) for end in ("low", "high"))
+    return max(0.0, average.value - below), min(1.0, average.value + above)
 
 
 def _chance_rows(table: pd.DataFrame, split: str, metric: str) -> pd.DataFrame:
@@ -188,7 +211,7 @@ def _baselines(table: pd.DataFrame, split: str, metric: str) -> tuple[float | No
 _SHOWN = 3  # sentences of a verdict that are not folded
 _FEW = 3  # comparisons that are told one by one
 _CEILING = 0.98
-_UNLEARNED = 0.9  # share of the loss of guessing, above which nothing was learned yet
+_UNLEARNED = 0.9  # share of the loss of guessing, above which hardly anything was learned yet
 
 
 @dataclass(frozen=True, repr=False)
@@ -398,7 +421,7 @@ def _join_words(parts: Sequence[str]) -> str:
 
 
 def _unlearned(result: Result) -> list[str]:
-    "Models whose loss is still that of guessing."
+    "Models whose loss is still nearly that of guessing."
     steps = result.curves.get("steps")
     setting = result.setting
     batch = setting.get("batch") or setting.get("configuration", {}).get("train", {}).get("batch_size")
@@ -409,8 +432,8 @@ def _unlearned(result: Result) -> list[str]:
         last = float(log_of.sort_values("step").contrastive_loss.tail(max(1, len(log_of) // 10)).mean())
         if last > _UNLEARNED * log(batch):
             limits.append(
-                f"{model_title(str(method))} learned nothing yet: after {int(log_of.step.max()):,} steps its loss is "
-                f"{last:.2f}, and guessing among {batch} pairs has {log(batch):.2f}."
+                f"{model_title(str(method))} learned hardly anything yet: after {int(log_of.step.max()):,} steps its "
+                f"loss is {last:.2f}, and guessing among {batch} pairs has {log(batch):.2f}."
             )
     return limits
 
@@ -463,7 +486,7 @@ def is_measured(
 def run_limits(
     result: Result,  # of a study
 ) -> list[str]:  # sentences
-    "What a run cannot say because it has one seed, or because it learned nothing yet."
+    "What a run cannot say because it has one seed, or because it learned hardly anything yet."
     seeds = {row["seed"] for row in result.rows if row["seed"] is not None}
     limits = ["One seed: without an interval over trainings no difference between methods is shown."]
     limits = limits if len(seeds) == 1 else []

@@ -95,7 +95,13 @@ class Review {
     this.rows = h("ul", { class: "cl-rows" });
     this.pages = h("div", { class: "cl-row" });
     const filters = h("div", { class: "cl-row" }, this.verdict, this.operator, this.words);
-    const head = h("div", { class: "cl-row" }, h("label", {}, this.every, " all of this page"), h("span", { class: "cl-grow" }), many);
+    const head = h(
+      "div",
+      { class: "cl-row" },
+      h("label", { class: "cl-every" }, this.every, "all of this page"),
+      h("span", { class: "cl-grow" }),
+      many,
+    );
     return h(
       "section",
       { class: "cl-list", "aria-label": "list of negatives" },
@@ -218,7 +224,7 @@ class Review {
       state,
       h("span", {}, `${count(place + 1)} of ${count(total)}`),
       h("span", {}, operator),
-      h("span", {}, `caption ${id}`),
+      h("span", {}, /\s/.test(id) ? id : `caption ${id}`),
     );
     const line = (name, pieces) => [h("span", { class: "cl-label" }, name), h("p", { class: "cl-line" }, pieces)];
     fill(this.texts, line("Caption", marked(source)), line("Negative", marked(caption)), correction ? line("Corrected", [correction]) : []);
