@@ -93,6 +93,14 @@ def test_the_costs_in_the_documentation_are_those_of_the_files():
         large[f"{name} fp32"]["ratio"] for name in ("codebook fp32 over clip", "clip fp32 over open_clip")
     )
     assert f"takes {codebook:.2f} times that of CLIP, and CLIP's {clip:.2f} times that of `open_clip`" in text
+    stacks = read("step_stacks")
+    ratios = [values["ratio"] for name, values in stacks.items() if name.endswith("stacked over one by one")]
+    assert len(ratios) == 4
+    assert f"take {min(ratios):.2f} to {max(ratios):.2f} of their time one by one" in text
+    folder = root / "data" / "measured" / "benchmarks"
+    counted = json.loads((folder / "step_stacks.results.json").read_text())["rows"]
+    products = next(row["value"] for row in counted if row["metric"] == "operations_ratio")
+    assert f"has {products:.2f} times the products of CLIP's" in text
 
 
 def test_the_costs_of_larger_data_in_the_documentation_are_extrapolated_from_the_file():
