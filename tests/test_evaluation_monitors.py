@@ -323,9 +323,11 @@ def test_statements_of_a_bench_come_with_the_majority():
     claims = [(f"sentence {i // 2}", f"{i}.png", bool(hashed(i, 1)[0] > -0.3)) for i in range(60)]
     rows = judge_blind({"toy": Statements(claims)}, ["sentence"])
     assert [(r["method"], r["metric"]) for r in rows] == [
+        ("chance", "auc"),
         *[(method, metric) for method in ("blind_length", "blind_ngram") for metric in ("auc", "accuracy")],
         ("majority", "accuracy"),
     ]
+    assert rows[0]["value"] == 0.5 and rows[0]["n"] == 60
 
 
 def test_ngram_is_fitted_on_the_benchs_captions_alone():

@@ -108,7 +108,7 @@ def _read_claims(
 @TASKS.register("statements")
 @dataclass(frozen=True, eq=False)
 class Statements(Task):
-    "True and false statements: area under the curve and accuracy, blind baselines length, n-grams and majority."
+    "True and false statements: area under the curve and accuracy; blind baselines length, n-grams, majority."
 
     claims: Sequence[Claim | tuple[str, Any, bool]]
 
@@ -117,9 +117,10 @@ class Statements(Task):
 
     def blind(self, captions: Sequence[str]) -> dict[str, list[Score]]:
         truth = _read_claims(self.claims)[1]
+        chance = Score("statements", "auc", 0.5, n=len(truth), ties=0.0)
         majority = Score("statements", "accuracy", float(max(truth.mean(), 1 - truth.mean())), n=len(truth), ties=0.0)
         blind = {method: evaluate_statements(scorer, self.claims) for method, scorer in blind_scorers(captions).items()}
-        return blind | {"majority": [majority]}
+        return {"chance": [chance]} | blind | {"majority": [majority]}
 
     def items(self) -> Sequence[Any]:
         return self.claims
