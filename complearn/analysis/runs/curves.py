@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['phase_spans', 'loss_column', 'alignment', 'alignment_table', 'alignment_rows', 'run_logs', 'support_warnings',
-           'evaluations', 'bands', 'interval_note', 'comparison_table']
+           'evaluations', 'bands', 'interval_note', 'interval_cells', 'comparison_table']
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c002
 import re
@@ -184,6 +184,19 @@ def interval_note(
         return "one seed: no interval"
     over = "items, one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"{mark}: {level:.0%} interval over {over}"
+
+# %% ../../../nbs/analysis/runs/curves.ipynb #b7d1c0a2
+def interval_cells(
+    points: pd.DataFrame,  # from `bands`
+    factor: float = 1,  # of the values, 100 for per cent
+    digits: int = 3,
+) -> list[str]:  # such as "0.832 [0.801, 0.863]"
+    "The levels as text, with their intervals where there are several seeds that differ."
+    levels = (factor * points[["mean", "low", "high"]]).itertuples(index=False)
+    return [
+        f"{mean:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if n > 1 and low < high else "")
+        for (mean, low, high), n in zip(levels, points.n)
+    ]
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c021
 def comparison_table(
