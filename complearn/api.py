@@ -543,10 +543,10 @@ def runs(
     folder: str | Path = "results",  # with runs somewhere below it, or a run itself
     view: Mapping[str, Any] | str | None = None,  # of its page: an address, or values by its keys
 ) -> Any:  # a `RunsTable`: run, method, seed, state, phase, step, loss, problem
-    """Return a table of the runs under a folder: what each is, how far it has come, and whether it goes on.
+    """Return a table of the runs under a folder: the method, the state and the progress of each.
 
     `complearn.runs("results/")` is a table of pandas. At the end of a notebook's cell it shows a page with live curves,
-    scores and notes; `.selection` is what is selected there."""
+    scores and notes; `.selection` has the lines that are selected there."""
     from complearn.apps.runs.table import RunsTable
 
     return RunsTable.of(folder, view)
