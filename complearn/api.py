@@ -38,7 +38,7 @@ def load(
 def _shown_name(
     model: Any,  # a name, a path, a run or an open model
 ) -> str:
-    "What a person called a model, for messages."
+    "Return the name by which a person gave a model, for messages."
     name = getattr(model, "path", getattr(model, "opened_as", model))
     return str(name) if isinstance(name, (str, Path)) else type(model).__name__
 
@@ -148,7 +148,7 @@ def _source(
     function: str,  # that was called, for messages
     batch_size: int | None = None,  # that the captions must fill; None: any number of captions
 ) -> dict[str, Any] | None:  # {"name": reader, "args": {...}}; None: pairs that were read already
-    "Return how pairs are read that a person names; raise an error that says what is missing."
+    "Return how to read the pairs that a person names; raise an error that names the missing part."
     from complearn.core.config import RequestError, note_typed, parse_yaml
     from complearn.core.plugins import check_declared
 
@@ -411,7 +411,7 @@ def judge(
     # follow links out of the folder of benchmarks, and out of those of the runs' data where their configuration says so
     allow_outside: bool = False,
 ) -> Any:  # a `Result`
-    """Ask one model or several the same questions, beside chance and baselines that never see an image.
+    """Ask one model or several the same questions, next to chance and baselines that never see an image.
 
     `complearn.judge(run)` asks about the images that were held out: retrieval, with its chance level and the size of
     the gallery, and each caption against exchanges of its parts.
@@ -543,10 +543,10 @@ def runs(
     folder: str | Path = "results",  # with runs somewhere below it, or a run itself
     view: Mapping[str, Any] | str | None = None,  # of its page: an address, or values by its keys
 ) -> Any:  # a `RunsTable`: run, method, seed, state, phase, step, loss, problem
-    """Return a table of the runs under a folder: what each is, how far it has come, and whether it goes on.
+    """Return a table of the runs under a folder: the method, the state and the progress of each.
 
     `complearn.runs("results/")` is a table of pandas. At the end of a notebook's cell it shows a page with live curves,
-    scores and notes; `.selection` is what is selected there."""
+    scores and notes; `.selection` has the lines that are selected there."""
     from complearn.apps.runs.table import RunsTable
 
     return RunsTable.of(folder, view)

@@ -30,7 +30,7 @@ from . import api
 def parameter_comments(
     function: Callable,  # whose signature has a parameter on each line
 ) -> dict[str, str]:  # parameter -> the comment above it or beside it
-    "Return what the comments of a signature say of each parameter."
+    "Return the comments of a signature by parameter."
     signature = inspect.getsource(function).partition(") ->")[0]
     comments = {}
     above: list[str] = []
@@ -61,7 +61,7 @@ def command_parameters(
     function: Callable,  # of the front door
     arguments: Sequence[str] = (),  # parameters that are arguments of any number; the other optional ones are options
 ) -> list[inspect.Parameter]:  # as typer reads them
-    "Return the parameters of the command that does what a function does."
+    "Return the parameters of the command for a function."
     comments = parameter_comments(function)
     parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
@@ -126,7 +126,7 @@ def _verb(
     arguments: Sequence[str] = (),  # parameters that are arguments of any number
     name: str = "",  # of the command; empty: the function's
 ) -> Callable[[Callable], Callable]:  # a decorator
-    "Make a command that has the parameters of a function of the front door, and those of its own."
+    "Make a command with the parameters of a function of the front door and its additional keyword-only ones."
 
     def decorate(command: Callable) -> Callable:
         extra = [
@@ -151,7 +151,7 @@ def _verb(
 def _quiet_if(
     json: bool,  # whether the standard output is for JSON alone
 ) -> Iterator[None]:
-    "Send what the work prints to the standard error."
+    "Send printed output to the standard error where the standard output is for JSON alone."
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         yield
 
@@ -184,7 +184,7 @@ def _ask_trained(
     given: Mapping[str, Any],  # the words of `train`
     benchmarks: str | None,  # a folder with published benchmarks; None: the run's own questions alone
 ) -> Any:  # a `Result`, or None where there is nothing to ask
-    "Ask a run, and what it started from, the same questions."
+    "Ask a run, and the model that it started from, the same questions."
     from complearn.core.results import Result
     from complearn.training.runs.measured import run_curves
 
@@ -456,7 +456,7 @@ def open_app(
     app: str,  # a registered app, or my_file:mine
     options: Mapping[str, str | Sequence[str] | None],  # of `apps.serving`; a list: the option is repeated
 ) -> None:
-    "Serve an app on this machine until it is interrupted; what is missing is said before anything is imported."
+    "Serve an app on this machine until it is interrupted; missing parts are reported before anything is imported."
     from complearn.core.config import note_typed
     from complearn.core.extras import need
     from complearn.core.plugins import check_declared
@@ -539,7 +539,7 @@ def list_parts(
 
 
 def _first_line(part: Any) -> str:
-    "What a part says of itself, on one line."
+    "Return the description of a part on one line."
     about = getattr(part, "about", "")
     if not about and callable(part):
         about = inspect.getdoc(part) or ""

@@ -121,7 +121,7 @@ def _command_of(
     options: argparse.Namespace,  # from `read_arguments`
     together: bool = True,  # with the options of several machines
 ) -> list[str]:  # the arguments of `python -m complearn.launch`
-    "What a terminal would say, without what is done once."
+    "Return the command as in a terminal, without the options for things that are done once."
     words = [str(options.run)]
     words += ["--device", options.device] if options.device else []
     words += [word for name in options.allow_code for word in ("--allow-code", name)]

@@ -28,7 +28,7 @@ def _import_app() -> dict:  # the page
 
 
 def _look_ahead(page: dict) -> None:
-    "Read what the app checks again when its page opens."
+    "Do the reading that an app repeats as a check when its page opens."
     look_ahead = getattr(APPS[page["app"]], "look_ahead", None)
     if look_ahead is not None:
         with suppress(OSError, RequestError):  # the page says what is wrong
@@ -64,8 +64,8 @@ _prepared: list[dict] = []  # the page that `become_kernel` prepared
 
 
 def become_kernel() -> None:
-    """Import what the kernel of a page needs; then read from the standard input as which kernel to go on: a line of
-    JSON with the words of its command, its folder and its environment."""
+    """Import the modules that the kernel of a page needs; then read from the standard input as which kernel to go on: a
+    line of JSON with the words of its command, its folder and its environment."""
     kernels = import_module("ipykernel.kernelapp")
     page = _import_app()
     _look_ahead(page)

@@ -99,7 +99,7 @@ POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; frame-an
 
 
 def _prepare_first_kernel() -> None:
-    "Start the process of the first page's kernel now, so that it imports what it needs while the server starts."
+    "Start the process of the first page's kernel now, so that it imports its modules while the server starts."
     source = "from complearn.apps.catalogue import become_kernel; become_kernel()"
     environment = os.environ | {"JPY_PARENT_PID": str(os.getpid())}  # with which the kernel ends
     process = subprocess.Popen(

@@ -164,11 +164,11 @@ class Controller:
     # the view's address
 
     def address(self) -> Any:  # of `address_type`; None while nothing is open
-        "What is seen."
+        "Return the address of the present view."
         return None
 
     def restore(self, address: Any) -> None:
-        "Show what an address says, whatever is seen now; raise an expected error where it is no longer there."
+        "Show the view of an address, whatever is shown now; raise an expected error where it is no longer there."
         raise RequestError("this app has no addresses of views; leave view= out")
 
     def show_view(self, view: str | Mapping[str, Any]) -> None:
@@ -205,7 +205,7 @@ class Controller:
         return [*messages]
 
     def code(self) -> str:
-        "Lines of Python that open what is seen; raise RequestError if no function opened the app."
+        "Return lines of Python that open the present view; raise RequestError if no function opened the app."
         if self.opened_by is None:
             raise RequestError("no function opened this app, so no line of Python opens it again")
         address = self.address()
@@ -213,7 +213,7 @@ class Controller:
 
     @action(needs_model=False)
     def copy_code(self) -> list[Message]:
-        "Say in Python how to open what is seen."
+        "Say in Python how to open the present view."
         return [({"type": "python", "text": self.code()}, [])]
 
 # %% ../../nbs/apps/widgets.ipynb #c004
@@ -254,13 +254,13 @@ class AppWidget(anywidget.AnyWidget):
             logging.getLogger(__name__).exception("the action failed: %s", short_repr(request))
 
     def send_all(self, messages: Sequence[Message]) -> None:
-        "Send messages to every view of the widget, and the address of what is seen where it has changed."
+        "Send messages to every view of the widget, and the address where it has changed."
         for content, buffers in self.controller.with_address(messages):
             self.send(content, buffers)
 
     @property
     def view(self) -> dict[str, Any]:
-        "What is seen, by the keys of the page's address: as `view=` it opens the same."
+        "Return the present view by the keys of the page's address: as `view=` it opens the same."
         self.controller.open_first()
         address = self.controller.address()
         return {} if address is None else view_values(address)

@@ -134,7 +134,7 @@ def write_sealed(
     path: str | Path,  # the file to write or replace
     content: Callable[[Any], Any] | bytes,  # as for `write_bytes_atomic`
 ) -> Path:  # the path
-    "Write a file all or nothing, and its checksum beside it."
+    "Write a file all or nothing, and its checksum next to it."
     path = Path(path)
 
     def fill(file: Any) -> None:
@@ -157,7 +157,7 @@ def check_sealed(
     path: str | Path,  # a file
     remedy: str = "write it again, or bring it back from a copy",  # what to do, for the message
 ) -> Path:  # the same path
-    "Raise `DamagedFile` unless a file is the one whose checksum lies beside it; one without a checksum is left alone."
+    "Raise `DamagedFile` unless a file is the one whose checksum lies next to it; one without a checksum is left alone."
     path = Path(path)
     while (expected := _expected_sum(path)) is not None:
         if path.exists():
@@ -207,7 +207,8 @@ def write_document(
 def read_document(
     path: str | Path,  # a JSON file
 ) -> Any:  # its content, without the checksum
-    "Read a JSON document; raise `DamagedFile` if it is not what was written. One without a checksum is read as it is."
+    """Read a JSON document; raise `DamagedFile` if it has changed since it was written. One without a checksum is read
+    as it is."""
     values = read_json(path)
     if not isinstance(values, dict) or SEAL not in values:
         return values

@@ -46,8 +46,8 @@ def opening(
     place: Any,  # the folder or the file
     remedy: str = "get it again from where it came",
 ) -> Iterator[None]:
-    """As `parsing`, around a library's code that opens files; this project's own errors, and those of what is missing,
-    pass."""
+    """As `parsing`, around a library's code that opens files; this project's own errors, and those of missing files and
+    packages, pass."""
     try:
         yield
     except (BadData, RequestError, ImportError, MemoryError, FileNotFoundError, ConnectionError, InterruptedError):

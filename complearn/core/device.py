@@ -107,14 +107,14 @@ def describe_device(
 def is_stacked(
     tensor: torch.Tensor,
 ) -> bool:
-    "Whether a tensor stands for those of several seeds, inside `torch.func.vmap`."
+    "Whether a tensor holds those of several seeds, inside `torch.func.vmap`."
     return torch._C._functorch.is_batchedtensor(tensor)
 
 # %% ../../nbs/core/device.ipynb #d7e00002
 def _limit_left(
     folder: Path,  # of a control group, version 2
 ) -> int | None:  # bytes; None where there is no limit
-    "What the limit of a container leaves."
+    "Return the memory left under the limit of a container."
     try:
         limit = (folder / "memory.max").read_text().strip()
         used = int((folder / "memory.current").read_text())

@@ -290,7 +290,7 @@ def temporary_path(
 
 @dataclasses.dataclass(frozen=True)
 class Leftover:
-    "What a temporary name says."
+    "The parts of a temporary name."
 
     of: str  # the name of the file or folder that was going to be written
     process: int
@@ -634,8 +634,8 @@ def _token_reader(
 def photo_reader(
     place: Path,  # a folder or a file that a person gave
 ) -> dict[str, Any] | None:  # {"name": reader, "args": {...}}; None: a folder without captioned pictures
-    """How captioned pictures are read, by the names of their files: a table as of `find_captions`, Flickr8k's or
-    Flickr30k's token file, WebDataset shards, parquet, or a .txt beside each picture."""
+    """Return how captioned pictures are read, by the names of their files: a table as of `find_captions`, Flickr8k's or
+    Flickr30k's token file, WebDataset shards, parquet, or a .txt next to each picture."""
     if place.is_file():
         if place.suffix in (".parquet", ".tar"):
             name, argument = {".parquet": ("parquet", "path"), ".tar": ("webdataset", "shards")}[place.suffix]

@@ -70,7 +70,7 @@ MOST_LINES = 10_000  # of a long file that one digest is of
 
 @dataclass(frozen=True)
 class _Part:
-    "What is kept of a part of a journal."
+    "The record of one part of a journal."
 
     lines: int
     size: int  # bytes
@@ -249,7 +249,7 @@ def _note_lines(
     path: Path,  # of a journal that this process holds
     checked: bool,
 ) -> None:
-    "Keep a digest of each line of a journal; what was changed stays marked."
+    "Keep a digest of each line of a journal; lines that were changed stay marked."
     changed = set(changed_lines(path))
     if checked:
         check_journal(path)

@@ -308,8 +308,8 @@ def check_declared(
 ) -> None:
     """Raise RequestError for a name that no part of complearn has; nothing is imported.
 
-    A name such as `my_file:mine`, one that was registered here, and any name where an installed package brings parts,
-    is left to the registry."""
+    A name such as `my_file:mine`, one that was registered here, and any name where an installed package has parts, is
+    left to the registry."""
     if ":" in name or importlib.metadata.entry_points(group=GROUP) or name in Registry.kinds.get(what, ()):
         return
     names = _declared_names(what)

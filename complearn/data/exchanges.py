@@ -119,7 +119,7 @@ def exchanges_met(
     share: float = 0.0,  # of the pairs that come with an exchange, see `ExchangeSampler`
     steps: int = 200,  # that are looked at
 ) -> float:
-    "How many exchanges of its own caption a pair meets in a batch that holds it, on average over the first steps."
+    "Return how many exchanges of its caption a pair meets in a batch that holds it, on average over the first steps."
     sampler = ExchangeSampler(captions, batch_size, seed, share) if share else None
     loader = Loader(captions, None, batch_size, seed, sampler=sampler)
     batches = [loader.indices(step) for step in range(steps)]

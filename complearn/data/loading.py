@@ -216,7 +216,7 @@ def in_background(
     items: Iterator[Any],  # made one by one
     ahead: int,  # how many may wait
 ) -> Iterator[Any]:  # the same
-    "Make items in a background thread while the caller computes; what the thread raises is raised here."
+    "Make items in a background thread while the caller computes; an error in the thread is raised here."
     ready = queue.Queue(maxsize=max(1, ahead))
     stop = threading.Event()
     end = object()

@@ -63,7 +63,7 @@ class _HeldImage:
     name: str  # for messages, e.g. "train.parquet row 17"
 
     def read_bytes(self) -> bytes:
-        "The encoded image; raise `BrokenImage` if it is no longer what was written."
+        "Return the encoded image; raise `BrokenImage` if it has changed since it was written."
         remedy = f"delete {self.file} and start again, and the data set is read again"
         try:
             content = os.pread(_images_file(self.file).fileno(), self.size + _SEAL, self.offset)
@@ -113,7 +113,7 @@ class _ImageWriter:
             self._file.close()
 
     def discard(self) -> None:
-        "Delete what was written."
+        "Close and delete the written file."
         if self._file is not None:
             with suppress(OSError):  # of a full disk, which has been said
                 self._file.close()
@@ -192,7 +192,7 @@ def _image_columns(
     files: dict[str, int],  # numbers of the files so far, which grows
     writer: _ImageWriter | None,  # of encoded images in memory; None: they do not fit
 ) -> tuple | None:  # kind, name, file, offset and size; None: it does not fit
-    "An image as it stands in a table."
+    "Return an image as the columns of a table."
     if image is None:
         return 0, None, None, None, None
     if type(image) is str:
@@ -330,7 +330,7 @@ def _open_files(
     folder: Path,  # of the table
     info: Mapping[str, Any],  # see `_write_info`
 ) -> list[Any]:  # as for `_image_of`
-    "Open what the rows of a table refer to; raise `FileNotFoundError` if a file of images is gone."
+    "Open the files that the rows of a table refer to; raise `FileNotFoundError` if a file of images is gone."
     files = []
     for name in info["files"]:
         if name in info["images"]:
@@ -435,7 +435,7 @@ class PairTable(Sequence):
         return self._column("image_id")
 
     def captions(self) -> list[str]:
-        "All captions, those of `views` after their pair's own: what a vocabulary is fitted to."
+        "Return all captions, those of `views` after their pair's own, to fit a vocabulary to them."
         captions = self._column("caption")
         if all(batch.column("views").null_count == len(batch) for batch in self._batches):
             return captions
@@ -454,7 +454,7 @@ class PairTable(Sequence):
         self,
         like: str = "",  # as for `data.loading.content_fingerprint`
     ) -> str:
-        """As `data.loading.content_fingerprint` of a list; kept beside a whole table whose images do not change
+        """As `data.loading.content_fingerprint` of a list; kept next to a whole table whose images do not change
         unseen, such as one of shards, which is of no use once a shard has changed."""
         kept = self.info.get("content")
         if self.rows is None and kept and (not like or like.partition(":")[0] == kept.partition(":")[0]):
@@ -468,7 +468,7 @@ class PairTable(Sequence):
 
 @dataclass(frozen=True)
 class _Iterated:
-    "Pairs of a table as a sequence that has no fingerprint of its own."
+    "Pairs of a table as a sequence without a fingerprint."
 
     table: PairTable
 
@@ -484,7 +484,7 @@ _ENDING = ".arrow"
 
 
 def _write_info(path: Path, info: Mapping[str, Any]) -> None:
-    "Write what is known of a table beside it."
+    "Write the information on a table next to it."
     write_bytes_atomic(path.with_suffix(".json"), json.dumps(info, ensure_ascii=False).encode())
 
 
@@ -501,7 +501,7 @@ def _code_digest() -> str:
 def with_folders(
     *paths: Path | str,  # files and folders that are there
 ) -> Iterator[Path]:
-    "The paths, and all folders below them: what tells that a file was added, removed or named anew."
+    "Yield the paths and all folders below them, by which added, removed and renamed files are noticed."
     for path in map(Path, paths):
         yield path
         for place, folders, _ in os.walk(path):
@@ -759,8 +759,8 @@ def read_stored(
 ) -> Sequence[Pair]:
     """Read a data set, or open the table that an earlier call wrote of it; one of fewer than `LARGE` pairs is a list.
 
-    `reader.files(**arguments)` are the paths that the result depends on, folders for the names in them, and texts that
-    say what else it depends on, such as the version of a parser; ValueError says that it cannot be kept.
+    `reader.files(**arguments)` are the paths that the result depends on, folders for the names in them, and texts for
+    its other dependencies, such as the version of a parser; ValueError says that it cannot be kept.
     `reader.parts(**arguments)` is a generator of lists of pairs that returns the report; without it, the reader's whole
     result is one part."""
 

@@ -38,7 +38,7 @@ class Stream:
         cls,
         values: Any,  # true, plain values by key, or None
     ) -> "Stream | None":  # None: no stream
-        "Read what a person writes; raise RequestError if a key is unknown or a value is of another kind."
+        "Read a stream as a person writes it; raise RequestError if a key is unknown or a value is of another kind."
         if values is None or values is False:
             return None
         if values is True:
@@ -203,7 +203,7 @@ class _Walk:
         self.rows = self._rows()
 
     def cursor(self) -> dict[str, Any]:
-        "Where the walk stands, in plain values."
+        "Return the position of the walk in plain values."
         return {
             "epoch": self.epoch,
             "shard": self.shard,
@@ -336,7 +336,7 @@ class StreamLoader(Loader):
             self.cursors.pop(old, None)
 
     def _walk(self, number: int) -> _Walk:
-        "A walk that stands at the beginning of a batch."
+        "Return a walk at the beginning of a batch."
         nearest = max((known for known in list(self.cursors) if known <= number), default=0)
         walk = _Walk(self.pairs, self.seed, self.batch_size, self.cursors.get(nearest))
         for _ in range((number - nearest) * self.batch_size):

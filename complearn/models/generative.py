@@ -51,7 +51,7 @@ def split_generative(
 
 
 def _model_type(folder: Path) -> str:
-    "What the configuration of a folder says that it holds; empty where it says nothing."
+    "Return the model type in the configuration of a folder; empty where it gives none."
     file = folder / "config.json"
     values = read_json(file) if file.is_file() else {}
     return str(values.get("model_type", "")) if isinstance(values, dict) else ""
@@ -100,13 +100,13 @@ class _Given:
         return len(self.images)
 
     def to(self, device: torch.device | str) -> "_Given":
-        "The same: the model moves what it reads."
+        "Return the same: the model moves its inputs."
         return self
 
 
 @dataclass(frozen=True)
 class References(Encoded):
-    "Images or captions that a model reads in pairs; `values` holds what is known of each alone."
+    "Images or captions that a model reads in pairs; `values` holds the known score of each alone."
 
     values: Float[Tensor, "item 1 1"]  # log-probability of a caption without its image; 0 otherwise
     mask: Bool[Tensor, "item 1"]
@@ -129,7 +129,7 @@ class References(Encoded):
         return References(self.values[numbers], self.mask[numbers], tuple(self.things[k] for k in numbers.tolist()))
 
     def to(self, device: torch.device | str) -> "References":
-        "The same: the model moves what it reads."
+        "Return the same: the model moves its inputs."
         return self
 
     @classmethod
@@ -274,7 +274,7 @@ class GenerativeScorer:
         )
 
     def _words(self, caption: str) -> str:
-        "A caption without the token that stands for an image, should it spell it."
+        "Return a caption without the token for an image, should it spell it."
         image = str(getattr(self.processor, "image_token", None) or "\n")
         return caption.replace(image, " ").strip()
 
@@ -378,7 +378,7 @@ class GenerativeScorer:
         images: Sequence[Any],
         captions: Sequence[str],  # one for each
     ) -> Float[Tensor, "pair"]:
-        "Scores of pairs, `at_once` at a time, without what is known of captions alone."
+        "Return the scores of pairs, `at_once` at a time, without those of captions alone."
         parts = []
         for start in range(0, len(captions), self.at_once):
             texts = captions[start : start + self.at_once]

@@ -82,7 +82,7 @@ class Answering(Protocol):
     "Whatever answers a question in words."
 
     def answer(self, prompt: str, number: int = 0) -> str:
-        "What it says; another number is another draw."
+        "Return the answer to a prompt; another number is another draw."
 
 
 @runtime_checkable
@@ -186,8 +186,8 @@ class CausalGenerator:
 
     @torch.no_grad()
     def _sample(self, prompts: Sequence[str], draws: Sequence[torch.Generator]) -> list[str]:
-        """The line that follows each question. Each has draws of its own, so the others of its batch change nothing
-        but the rounding."""
+        """The line that follows each question. Each has its own draws, so the others of its batch change nothing but
+        the rounding."""
         new_tokens = min(self.new_tokens, max(1, self.context // 2))
         room = max(1, self.context - new_tokens)
         inputs = self.tokenizer(list(prompts), return_tensors="pt", padding=True, truncation=True, max_length=room)
@@ -200,7 +200,7 @@ class CausalGenerator:
             return scores.double() / self.temperature + noise.to(scores.device)
 
         def lines(ids: torch.Tensor) -> list[str]:
-            "What was written, without what is around it."
+            "Return the lines written after the prompts, without white space around them."
             return [text.strip() for text in self.tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)]
 
         def has_line(ids: torch.Tensor, scores: Any) -> torch.Tensor:

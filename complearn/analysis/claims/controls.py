@@ -19,7 +19,7 @@ from ...evaluation.statistics import comparison, holm, paired_test
 # %% ../../../nbs/analysis/claims/controls.ipynb #c0d70004
 @dataclass(frozen=True)
 class Level:
-    "What a method reaches, on average over seeds, at the end of its runs."
+    "The mean level of a method over seeds, at the end of its runs."
 
     what: str  # in plain words
     method: str
@@ -31,7 +31,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Condition:
-    "What a gate asks besides."
+    "A further condition of a gate: a level must reach a number, or stay below another level."
 
     what: str  # in plain words, if it is not so
     level: Level
@@ -214,7 +214,7 @@ def _control_line(
 def _word(
     line: pd.Series,  # of a control, with its corrected p value
 ) -> str:
-    "What a control shows."
+    "Return the word for the result of a control."
     if not line.n:
         return "not measured yet"
     if line.n < ENOUGH:
@@ -232,7 +232,8 @@ def controls_table(
 ) -> (
     pd.DataFrame
 ):  # control, must, difference, low, high, n, p, p_holm, floor, reached, ceiling, gate, verdict, notebook
-    """What each positive control shows, over its seeds: differences with 95 % intervals, at the end of the runs.
+    """Return the result of each positive control over its seeds: differences with 95 % intervals, at the end of the
+    runs.
 
     `p_holm` is corrected over the controls of one study; one of them that is not measured counts as p = 1. `floor`,
     `reached` and `ceiling` are means over seeds. A control whose gate has failed is not testable."""
@@ -264,7 +265,7 @@ def controls_table(
 def describe_controls(
     table: pd.DataFrame,  # from `controls_table`
 ) -> list[str]:  # a line of Markdown each
-    "Say what each control shows."
+    "Return the result of each control as a line of Markdown."
     lines = []
     sizes = table.groupby("notebook").size()
     for line in table.itertuples():

@@ -612,7 +612,7 @@ def _narrowed(
     name: str,  # of the rival
     numbers: Sequence[float],  # the paper's: COMPOSER's and the rival's on the most divergent part, and both in domain
 ) -> str:  # empty where its own lead does not narrow, or where it prints no numbers
-    "What the paper's own numbers say against a lead that widens, in points."
+    "Return a note where the paper's own numbers contradict a lead that widens, in points."
     if not numbers:
         return ""
     lead, lead_in_domain = (100 * (numbers[k] - numbers[k + 1]) for k in (0, 2))
@@ -741,9 +741,9 @@ _CONFIRMED = {
 def confirmatory_table(
     rows: Sequence[Mapping] = (),  # of the file of newcomers; none: no world stands yet
 ) -> pd.DataFrame:  # role, comparison, worlds, difference, low, high, p_t, p_holm (points of accuracy), verdict
-    """The results of the confirmatory study: each comparison when its worlds stand, until then their number.
-    The secondary ones are corrected together (Holm); one whose worlds do not stand counts with p = 1, which makes the
-    corrected p of the others no smaller than it would make them with any p of its own."""
+    """Return the results of the confirmatory study: each comparison once its worlds are measured, until then their
+    number. The secondary ones are corrected together (Holm). One whose worlds are not all measured counts with p = 1,
+    so that the corrected p of the others is no smaller than with any p in its place."""
     table = _teachers_rows(rows)
     lines = []
     for role, claims in (("primary", [PRIMARY]), ("secondary", SECONDARY)):

@@ -227,8 +227,8 @@ def verdict(
     margin: float = 0.0,  # how much worse is still no harm
     least: float = 0.0,  # the smallest effect of interest; 0: none is stated
 ) -> str:  # one of `WORDS`
-    """What an interval says of a claim: to hold, the whole interval must lie on its side of the line. The line is asked
-    before the size."""
+    """Return the verdict of an interval on a claim: it holds if the whole interval lies on its side of the line. The
+    line is checked before the size."""
     if low is None or high is None:
         return "open"
     if low > -margin:
@@ -248,7 +248,7 @@ def chance_levels(
 def method_levels(
     rows: pd.DataFrame,  # of one method
 ) -> pd.Series:  # the level by data, split and metric
-    "What a method reaches in every cell, on average over its rows, the averages of cells among them."
+    "Return the mean of a method's rows in each cell (data, split, metric), and the averages of cells."
     place = ["data", "split", "metric"]
     means = rows.dropna(subset=["value"]).astype({"value": float}).groupby(place, as_index=False, sort=False).value
     return _with_averaged_levels(means.mean().assign(method="", n=1))
@@ -309,7 +309,8 @@ def _contrast(
     claim: Claim,
     rows: pd.DataFrame,  # result rows of one experiment
 ) -> tuple[pd.DataFrame, pd.Series]:  # the sides; their difference in the paper's direction; both by seed
-    "What a claim compares. Of a relative claim only seeds at which all sides are above zero count."
+    """Return the sides of a claim and their difference. Of a relative claim only seeds at which all sides are above
+    zero count."""
     values = pd.concat([_side_values(rows, side, claim.cells) for side in claim.sides], axis=1, join="inner")
     values.columns = range(len(claim.sides))
     compared = values
@@ -402,7 +403,7 @@ def _word(
 
 
 def _does_as_much(claim: Claim, control: Claim, rows: pd.DataFrame) -> bool:
-    "Whether what a control alone does is opposite to the claim: the claim's difference, without that of its control."
+    "Whether the claim's difference without that of its control is opposite to the claim."
     alone = (_contrast(claim, rows)[1] - _contrast(control, rows)[1]).dropna()
     if len(alone) < 2:
         return False

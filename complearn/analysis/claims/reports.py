@@ -185,7 +185,7 @@ def draw_pictures(
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #65efc5bf
 def _short_text(output: dict) -> dict:
-    "An output whose text beside its HTML, which only a terminal would show, is short."
+    "Shorten an output's plain text where it has HTML too; only a terminal would show that text."
     data = output.get("data", {})
     if "text/html" in data and len(data.get("text/plain", "")) > _PLAIN:
         data["text/plain"] = data["text/plain"].splitlines()[0] + "\n..."

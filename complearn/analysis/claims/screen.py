@@ -98,7 +98,8 @@ _RANDOM = "words of their class there"  # the strictest of the random changes
 def overlap_line(
     studies: Iterable[StudyResults],  # one of them of real negatives, or none
 ) -> dict[str, Any]:  # a line of the table of claims
-    "What the operators explain of SugarCrepe's negatives, beyond random words of their class at the same place."
+    """Return how much of SugarCrepe's negatives the operators explain, beyond random words of their class at the same
+    place."""
     line = {"number": 16.0, "headline": "SugarCrepe's negatives against words of their class", "where": "Figs. 3 and 4"}
     line |= {
         "compared": f"exact - {_RANDOM}",
@@ -176,7 +177,7 @@ def _reason(line: Any, factor: float, unit: str) -> str:
 
 
 def _notes(table: pd.DataFrame, headline: Headline) -> list[str]:
-    "What the paper's own numbers say against a claim, in its declared setting."
+    "Return the notes on how the paper's own numbers contradict a claim, in its declared setting."
     of_claim = table[(table.number == headline.number) & (table.study == headline.study) & (table.variant == "")]
     return [note for note in dict.fromkeys(of_claim.note) if note]
 
@@ -451,7 +452,7 @@ def claim_cards(
     claims: Sequence[Claim],  # that the table is of
     studies: Sequence[StudyResults],  # that the table is of
 ) -> str:  # HTML: one folded part for each claim
-    "What each answer rests on, to be opened claim by claim."
+    "Return the evidence for each answer, to be opened claim by claim."
     screen = claims_screen(table)
     by_name: Mapping[str, StudyResults] = {study.name: study for study in studies}
     claim_of = {claim.headline: claim for claim in claims}

@@ -205,7 +205,7 @@ class _ChunkCollector:
 # %% ../../../nbs/analysis/codes/store.ipynb #c017
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    "A temporary folder beside a store that is written; what a killed process left of one is deleted."
+    "A temporary folder next to a store that is being written; leftovers of a killed process are deleted."
     name = f"{folder.name}-pixels"
     clear_leftovers(folder.with_name(name))
     scratch = temporary_path(folder.with_name(name))

@@ -83,7 +83,7 @@ class RoleWorld:
 
     @cached_property
     def _images(self) -> tuple[Float[np.ndarray, "scene shared"], Mixing]:
-        "What each scene shows, and the mixture of images."
+        "Return the content that each scene shows, and the mixture of images."
         fixed = rng(self.seed, "images")
         shown = fixed.normal(size=(self.tokens, self.vocabulary, self.shared)) / np.sqrt(self.tokens)
         size = self.shared + self.private
@@ -128,8 +128,9 @@ def premise(
     world: RoleWorld,  # whose texts are asked
     blind_to: Operator,  # the blindness
 ) -> tuple[float, float]:  # share of texts of which it holds; nats that blindness must cost, a mean over all texts
-    """Whether blindness adds no scene to what a text is true of. Where it adds some, the best blind encoder chooses an
-    image by its text worse than the best seeing one, by the logarithm of how many times more scenes are left."""
+    """Whether blindness adds no scene to those that a text is true of. Where it adds some, the best blind encoder
+    chooses an image by its text worse than the best seeing one, by the logarithm of how many times more scenes are
+    left."""
     unsaid = world.scenes.copy()
     unsaid[:, 2] = world.unsaid
     texts = np.concatenate([world.scenes, unsaid])
@@ -211,7 +212,7 @@ def _encoded(
 
 @dataclass(frozen=True)
 class _Trained:
-    "Encoders of a world, and what is asked of them."
+    "Trained encoders of a world, with the measures of their similarities and accuracy."
 
     world: RoleWorld
     image: nn.Module

@@ -38,7 +38,7 @@ def _bend(
 def _unbend(
     values: Float[np.ndarray, "*shape"],  # from `_bend`
 ) -> Float[np.ndarray, "*shape"]:
-    "What was bent: the root of a quadratic equation."
+    "Invert `_bend`: the root of a quadratic equation."
     raised = values + _BEND * _ROUND
     product = _SLOPE**2 - _BEND**2  # of the two slopes
     return (_SLOPE * raised - _BEND * np.sqrt(raised**2 + product * _ROUND**2)) / product
@@ -46,7 +46,7 @@ def _unbend(
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """An invertible map from variables to what is observed.
+    """An invertible map from variables to observations.
 
     `Mixing.draw` makes one; with no layers it is linear."""
 
@@ -60,7 +60,7 @@ class Mixing:
         layers: int,  # before it
         draws: np.random.Generator,  # where chance comes from
     ) -> "Mixing":
-        "A mixture with so many layers."
+        "Draw a mixture with this many layers."
         size = len(out)
         return cls(tuple(np.linalg.qr(draws.normal(size=(size, size)))[0] for _ in range(layers)), out)
 
@@ -68,7 +68,7 @@ class Mixing:
         self,
         variables: Float[np.ndarray, "item size"],  # what is behind
     ) -> Float[np.ndarray, "item observed"]:
-        "What is observed of the variables."
+        "Return the observations of variables."
         for turn in self.turns:
             variables = _bend(variables @ turn)
         return variables @ self.out
@@ -77,7 +77,7 @@ class Mixing:
         self,
         observed: Float[np.ndarray, "item observed"],  # made by this mixture
     ) -> Float[np.ndarray, "item size"]:
-        "The variables behind what is observed."
+        "Return the variables behind observations."
         variables = observed @ np.linalg.pinv(self.out)
         for turn in reversed(self.turns):
             variables = _unbend(variables) @ turn.T
@@ -143,7 +143,8 @@ class StructuralWorld:
 
     @cached_property
     def _words(self) -> tuple[Float[np.ndarray, "before private"], Float[np.ndarray, "observed word"]]:
-        "What each word does to the part of the next token, a row of zeros last; what a token scores for each word."
+        """Return the effect of each word on the part of the next token, a row of zeros last; and the map from a token
+        to its score for each word."""
         fixed = rng(self.seed, "words")
         after = fixed.normal(size=(self.vocabulary, self.private))
         scores = fixed.normal(size=(self.image_size, self.vocabulary)) / np.sqrt(self.image_size)

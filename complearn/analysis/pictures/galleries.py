@@ -276,9 +276,9 @@ def own_wins(
     device: str = "auto",  # where to compute
     n: int = 200,  # questions of every kind, of a generated world
 ) -> dict[str, Wins]:  # by set of questions
-    """Show what one model says, or compare what two say, to the questions that they bring: captions of held-out
-    photos against their exchanges, or those of a generated world, without what they met in training; raise
-    RequestError where they bring none, or different ones.
+    """Show the answers of one model, or compare those of two, to the questions that runs come with: captions of
+    held-out photos against their exchanges, or those of a generated world, without those met in training; raise
+    RequestError where there are none, or different ones.
 
     Example: `own_wins(["results/clip", "results/negclip"])["held out/exchanges"].counts()`."""
     device = str(pick_device(device))
@@ -387,7 +387,7 @@ def wins_tables(
     wins: Mapping[str, Wins],  # all items, by the name of the questions
     shown: int = 12,  # items of each figure
 ) -> dict[str, pd.DataFrame]:  # win_counts, win_items, win_pictures: tables of a result; none for no questions
-    "Write what the figures of wins and losses show as tables, which a result keeps."
+    "Return the content of the figures of wins and losses as tables, which a result keeps."
     counts, items, pictures = [], [], {}
     for name, of_both in wins.items():
         counts.append(of_both.counts().assign(benchmark=name))

@@ -80,21 +80,21 @@ _METRICS = {
 def split_title(
     name: str,  # of a split of a result
 ) -> str:  # e.g. "exchange attributes"
-    "What a kind of questions is called in tables, reports and apps."
+    "Return the name that tables, reports and apps show for a split."
     return _SPLITS.get(name) or operator_title(name)
 
 
 def metric_title(
     name: str,  # of a metric of a result
 ) -> str:  # e.g. "both right"
-    "What a metric is called in tables, reports and apps."
+    "Return the name that tables, reports and apps show for a metric."
     return _METRICS.get(name) or name.replace("_", " ")
 
 
 def score_name(
     row: Mapping[str, Any],  # of a result
 ) -> str:  # e.g. "exchange attributes"
-    "What a measured number is called in a table: what was asked, and the metric where it is not the accuracy."
+    "Return the name that tables show for a measured number: its split, and its metric where that is not the accuracy."
     metric = str(row["metric"])
     split = split_title(str(row["split"]))
     return split if metric == "accuracy" else f"{split} {metric_title(metric)}"
@@ -379,7 +379,7 @@ def _folder_kind(
     files: set[str],  # names of its regular files
     known: str,  # what it was when it was looked at before; empty: not known
 ) -> str:  # empty where it is none of the kinds
-    "What a folder is as a whole."
+    "Return the kind of a folder as a whole."
     if "config.json" in files and (known == "run" or not known and _is_run(folder)):
         return "run"
     if "graph.json" in files:
@@ -396,7 +396,7 @@ def _folder_kind(
 
 
 class Inventory:
-    "What lies below a folder; what was read is kept while its files do not change."
+    "The inventory of a folder; an entry that was read is kept while its files do not change."
 
     def __init__(
         self,
@@ -473,7 +473,7 @@ class Inventory:
         return entry
 
     def _finished(self, entry: Entry, studies: Mapping[Path, Sequence[Entry]]) -> Entry:
-        "A run with what the study in its folder measured of it, and with what its process does now."
+        "Return a run with the scores from the study in its folder, and with the state of its process."
         if entry.kind != "run" or entry.state == DAMAGED:
             return entry
         if entry.state != DONE and training_process(entry.path):

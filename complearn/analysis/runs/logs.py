@@ -45,7 +45,7 @@ class RunLog:
         self._begin(None)
 
     def _begin(self, file: tuple[int, int] | None) -> None:
-        "Forget what was read."
+        "Forget everything read so far."
         self._file = file
         self._offset = 0
         self._curves: dict[str, tuple[list[int], list[float]]] = {}
@@ -134,7 +134,7 @@ def thinned(
     curve: pd.DataFrame,  # any table in the order of the steps
     most: int = MOST_POINTS,
 ) -> pd.DataFrame:
-    "At most so many lines at equal distances, with the first and the last."
+    "Return at most `most` lines at equal distances, with the first and the last."
     if len(curve) <= most:
         return curve
     return curve.iloc[np.unique(np.linspace(0, len(curve) - 1, most).round().astype(int))]
@@ -146,7 +146,7 @@ def drawn_curves(
     weight: float | int = 0.0,  # of the smoothing
     band: bool = True,  # one curve per group
 ) -> pd.DataFrame:  # label, step, value, low, high, n; low and high equal the value where there is no interval
-    "What is drawn of one curve of several runs."
+    "Return the lines that a figure draws for one curve of several runs."
     parts = []
     for label, logs in groups.items():
         curves = {run: smoothed(log.curve(name), weight) for run, log in logs.items()}

@@ -34,7 +34,7 @@ def _plain_names(text: str) -> str:
 
 
 def _plain_html(html: str) -> str:
-    "The same for what is between tags."
+    "Apply `_plain_names` to the text between tags."
     return re.sub(r">[^<]+<", lambda found: _plain_names(found.group()), html)
 
 
@@ -74,7 +74,7 @@ def _figure_html(drawn: Mapping[str, Any]) -> str:
 
 
 def _output_html(output: Mapping[str, Any]) -> str:
-    "What a cell shows; nothing for bars and for scripts that a figure comes with."
+    "Return the output of a cell as HTML; nothing for bars and for scripts that a figure comes with."
     if output["output_type"] == "error":
         return f"<pre>{escape(output['ename'])}: {escape(output['evalue'])}</pre>"
     data = output.get("data", {})
@@ -98,7 +98,7 @@ def _prose_html(text: str) -> str:
 
 
 class _Section:
-    "What is below one heading of a notebook."
+    "The content below one heading of a notebook."
 
     def __init__(self, title: str):
         self.title = title
@@ -122,7 +122,7 @@ class _Section:
 
 
 def _sections(notebook: nbformat.NotebookNode) -> tuple[str, list[_Section], list[str], list[str]]:
-    "The head, the sections, what was printed, and the code."
+    "Return the head, the sections, the printed text, and the code."
     head, sections, printed, sources = "", [], [], []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -153,7 +153,7 @@ def _sections(notebook: nbformat.NotebookNode) -> tuple[str, list[_Section], lis
 def write_notebook_page(
     path: str | Path,  # a notebook that ran
 ) -> Path:  # the same name with .html
-    """Write a notebook that ran as one page: figures fit, dark mode, names in words; what has no figure folds.
+    """Write a notebook that ran as one page: figures fit, dark mode, names in words; sections without a figure fold.
 
     Example: `write_notebook_page("reports/demo/report.ipynb")`."""
     path = Path(path).expanduser().absolute()

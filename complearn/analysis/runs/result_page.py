@@ -150,7 +150,7 @@ def _plain_table(result: Result) -> str:
 
 
 def _describe_setting(setting: Mapping[str, Any]) -> list[str]:
-    "What was trained and asked, in sentences."
+    "Describe the training and the questions of a setting in sentences."
     lines = []
     if "rows" in setting and "steps" in setting:
         names = ", ".join(model_title(name) for name in setting["rows"])
@@ -184,7 +184,7 @@ def _about_line(setting: Mapping[str, Any], written: str) -> str:
 
 
 def _value_lines(value: Any) -> str:
-    "A value of a setting; what it holds as a list in it."
+    "Return a value of a setting as HTML, with nested values as a list in it."
     if isinstance(value, dict) and value:
         return (
             f"<ul>{''.join(f'<li>{escape(str(name))}: {_value_lines(item)}</li>' for name, item in value.items())}</ul>"
@@ -195,7 +195,7 @@ def _value_lines(value: Any) -> str:
 
 
 def _setting_lines(setting: Mapping[str, Any]) -> str:
-    "What a result was measured with, as a list."
+    "Return the setting of a result as a list."
     entries = {name: value for name, value in setting.items() if name not in ("runs", "scale", "arguments")}
     lines = [f"<dt>{escape(_plain(name))}</dt><dd>{_value_lines(value)}</dd>" for name, value in entries.items()]
     return f"<dl>{''.join(lines)}</dl>"
@@ -265,7 +265,7 @@ def write_result_page(
     path: str | Path,  # a results file, or the folder of results.json
     title: str = "",  # of the page; empty: the name of the file, or for results.json that of its folder
 ) -> Path:  # NAME.report.html beside it
-    "Write a results file as a page beside it; raise FileNotFoundError if there is none."
+    "Write a results file as a page next to it; raise FileNotFoundError if there is none."
     path = Path(path).expanduser().absolute()
     file = path / "results.json" if path.is_dir() else path
     result = Result.read(file)

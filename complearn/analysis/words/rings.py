@@ -67,7 +67,7 @@ def ring_figure(
     colours: Sequence[str],  # of the words, such as "rgb(230,40,40)"
     columns: int = 2,  # panels side by side
 ) -> go.Figure:
-    "Words in a plane, coloured with what they name and joined around the ring."
+    "Draw words in a plane, in the colours that they name, joined around the ring."
     rows = -(-len(planes) // columns)
     figure = make_subplots(rows, columns, subplot_titles=list(planes), horizontal_spacing=0.06, vertical_spacing=0.1)
     for number, plane in enumerate(planes.values()):

@@ -149,7 +149,7 @@ class CodesController(Controller):
         self.tab = address.tab  # a word opens the tab of its first code
 
     def restore_panel(self, number: int, address: PanelAddress) -> None:
-        "Show what an address says of a panel that is empty."
+        "Restore the view of an address in a panel that is empty."
         source = self.keyed_source(address.model) if address.model else self.first_source()
         snapshots = self.sources[source].snapshots
         if address.snapshot and address.snapshot not in snapshots:

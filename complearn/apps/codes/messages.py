@@ -71,7 +71,7 @@ _SECOND = [(f"second_{item.name}", item.type, field(default=item.default)) for i
 
 @dataclass(frozen=True)
 class CodesAddress(make_dataclass("_TwoPanels", _SECOND, bases=(PanelAddress,), frozen=True)):
-    "The keys of a view's address: those of a panel, those of the second panel after second_, and what both share."
+    "The keys of a view's address: those of a panel, those of the second panel after second_, and the shared ones."
 
     tab: Literal["code", "image", "surgery"] = "code"
     map: Literal["pca", "umap"] = "pca"

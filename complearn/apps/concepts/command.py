@@ -82,7 +82,7 @@ class _FilePairs:
 def _named_captions(
     source: str,  # as for `caption_pairs`
 ) -> Any:  # a file's name, or a reader and its arguments
-    "What a person named as captions; a folder of photos is read by its reader."
+    "Return the captions that a person named; a folder of photos is read by its reader."
     values = parse_yaml(source, "captions")
     if isinstance(values, str) and Path(values).is_dir():
         return photo_reader(Path(values).resolve()) or values
@@ -392,7 +392,7 @@ def _write_tables(
 def _graph_command(
     options: argparse.Namespace,
 ) -> None:
-    "Make a concept graph, and write what is asked of it."
+    "Make a concept graph, and write the outputs that were asked for."
     is_graph = (Path(options.captions) / "graph.json").is_file()
     if is_graph == bool(options.folder):
         if is_graph:

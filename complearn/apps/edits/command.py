@@ -397,7 +397,7 @@ RIVALS = 8  # draws of which the one stays whose words are as likely as the capt
 
 @dataclass(frozen=True)
 class Judges:
-    "What a corpus says of edits."
+    "The judges of edits that are made from a corpus."
 
     counts: LinkCounts | None = None  # of the links by which edits have to make sense; None: that is not checked
     ngrams: HeldOutNgrams | None = None  # by which their words are likely; None: of few captions
@@ -708,7 +708,7 @@ class _Joined(Sequence):
 def _judges_of(
     rows: Sequence[CaptionRow], parses: Sequence[Parse], settings: EditSettings, context: EditContext
 ) -> Judges:
-    "What the captions that are edited and the further ones say of edits; nothing where they are too few."
+    "Return the judges of edits that the edited captions and the further ones give; none where they are too few."
     if len(parses) < FEWEST_COUNTED:
         return Judges()
     counts = None

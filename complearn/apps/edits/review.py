@@ -255,7 +255,7 @@ class ReviewController(Controller):
 
     @cached_property
     def operators(self) -> list[list[str]]:
-        "The operators of the file, each with what it does."
+        "Return the operators of the file, each with its title."
         names = sorted(
             {str(edit["operator"]) for record in self.records for edit in record.edits if edit.get("operator")}
         )
@@ -325,7 +325,7 @@ class ReviewController(Controller):
         return [step for step in self.steps if any(self.decisions.get(self.key(k)) != earlier for k, earlier in step)]
 
     def _did(self, step: list[tuple[int, Decision | None]]) -> None:
-        "Keep a step, to take it back; what was taken back before can no longer be decided again."
+        "Keep a step, to take it back; steps that were taken back before can no longer be decided again."
         self.steps.append(step)
         self.undone = []
 
@@ -349,7 +349,7 @@ class ReviewController(Controller):
 
     @action()
     def redo(self) -> list[Message]:
-        "Decide again what was taken back last."
+        "Repeat the decisions that were taken back last."
         if not self.undone:
             raise RequestError("there is no decision that was taken back")
         step = self.undone.pop()
@@ -382,7 +382,7 @@ class ReviewController(Controller):
     @action()
     def take_back(self) -> list[Message]:
         """Take back the last batch, whole; else the decision about the negative on display; where it has none, the last
-        one made, and go there. What was decided here gets its earlier verdict again."""
+        one made, and go there. A negative that was decided here gets its earlier verdict again."""
         steps = self._undoable
         of_place = [step for step in steps if len(step) == 1 and step[0][0] == self.place]
         if steps and len(steps[-1]) > 1:

@@ -173,7 +173,7 @@ class MapController(Controller):
         return ShownMaps(tuple(titles), places, table, points[0].pictures, remark)
 
     def _remark(self, chosen: Sequence[MapSource]) -> str:
-        "What is wrong with the models of the maps, as far as captions tell it."
+        "Return a remark on faults of the models of the maps, as far as captions tell them."
         remarks = {source.name: source.remark for source in chosen if source.remark}
         if len({*chosen}) > 1:
             remarks = {name: f"{name}: {remark}" for name, remark in remarks.items()}
@@ -182,7 +182,7 @@ class MapController(Controller):
     # what the page shows
 
     def choices(self) -> Message:
-        "The models, and what is chosen."
+        "Return the models, and the present choices."
         placed = self.sources[self.open_numbers[0]].placed
         stages = [list(self.sources[number].layers(self.of)) for number in self.open_numbers]
         return models_message(
@@ -370,7 +370,7 @@ class MapExplorer(AppWidget):
         super().send_all(messages)
 
     def _draw(self) -> None:
-        "Draw what has changed."
+        "Draw the parts that have changed."
         controller = self.controller
         if controller.shown is None:
             return

@@ -187,7 +187,7 @@ def read_runs(
     texts: Sequence[str],  # as `write_runs` returns them
     count: int,  # numbers are below it
 ) -> list[int]:
-    "Return the numbers of texts; raise RequestError for what is none, or too large."
+    "Return the numbers of texts; raise RequestError for a text that is no number and no run of them, or too large."
     numbers = []
     for text in texts:
         found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
@@ -207,7 +207,7 @@ def models_message(
     sources: Sequence[MapSource],
     **choices: Any,  # plain values: what is chosen, and what can be
 ) -> Message:
-    "The models that can be opened, and what is chosen."
+    "Return the models that can be opened, and the choices."
     return plain({"type": "models", "models": [[source.name, source.state] for source in sources]} | choices), []
 
 

@@ -99,12 +99,12 @@ class LinkedScatters:
             widget.close()
 
     def _note(self, change: dict) -> None:
-        "Hand on what was selected in a page."
+        "Pass on the selection of a page."
         rows = np.asarray([] if change["new"] is None else change["new"], dtype=np.int64)
         self.select(rows[(rows >= 0) & (rows < self.count)])
 
     def _answer(self, widget: Any, request: Any, buffers: Sequence[Any]) -> None:
-        "Tell a tooltip what it shows."
+        "Answer a tooltip's request with its label and its picture."
         if not isinstance(request, dict) or request.get("type") != "tooltip":
             return
         point = request.get("index")

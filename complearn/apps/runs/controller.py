@@ -59,7 +59,7 @@ _QUESTIONS = {
 def _last_line(
     folder: Path,  # of a run
 ) -> str:
-    "The end of what a run printed."
+    "Return the end of a run's printed output."
     try:
         with open_own(folder, "log.txt", errors="replace") as file:
             lines = file.read().strip().splitlines()
@@ -122,7 +122,7 @@ class RunsController(Controller):
             self.logs = {name: log for name, log in self.logs.items() if name in there}
 
     def change(self, **values: Any) -> None:
-        "Change what is looked at, and remember it."
+        "Change the view, and remember it."
         self.view = replace(self.view, **values)
         self.memory.set_view(asdict(self.view))
 
@@ -142,7 +142,7 @@ class RunsController(Controller):
 
     @property
     def selected(self) -> list[Entry]:
-        "What is selected and still there, in the order of clicks."
+        "Return the selected entries that are still there, in the order of clicks."
         by_name = {entry.name: entry for entry in self.entries}
         return [by_name[name] for name in self.view.selected if name in by_name]
 
@@ -169,7 +169,7 @@ class RunsController(Controller):
         return curves_message(runs if runs else self.selected, logs, self.view, problems)
 
     def panel(self) -> Message:
-        "What is shown of the selection."
+        "Return the open panel of the selection."
         if self.view.panel == "curves":
             return self._curves()
         if self.view.panel == "scores":
@@ -208,7 +208,7 @@ class RunsController(Controller):
 
     @action()
     def poll(self) -> list[Message]:
-        "Say what is new since the last time."
+        "Return the messages on changes since the last time."
         self.look(now=False)
         fresh = self.changed(self.table())
         if fresh or self.view.panel == "curves" and self._grew():
@@ -275,7 +275,7 @@ class RunsController(Controller):
     # the selection
 
     def find(self, name: str) -> Entry:
-        "What has a name; raise RequestError if there is nothing of that name."
+        "Return the entry of a name; raise RequestError if there is none."
         for entry in self.entries:
             if entry.name == name:
                 return entry
@@ -315,12 +315,12 @@ class RunsController(Controller):
         return self.page_messages()
 
     def code(self) -> str:
-        "Lines of Python that open the page as it is seen, and give what is selected."
+        "Return lines of Python that open the page as it is shown, and give the selection."
         return code_text([entry.name for entry in self.selected], self.folder, view_values(self.address()))
 
     @action()
     def export_table(self) -> list[Message]:
-        "What is selected, or else all that is shown, as CSV."
+        "Return the selection, or else all lines shown, as CSV."
         entries = self.selected or shown_entries(self.entries, self.view, self.memory)
         table = selection_table(entries, self.memory)
         scores = pd.DataFrame(list(table.pop("scores")), index=table.index)
@@ -329,7 +329,7 @@ class RunsController(Controller):
 
     @action()
     def export_notebook(self) -> list[Message]:
-        "A notebook that compares what is selected."
+        "Return a notebook that compares the selected entries."
         notebook = comparison_notebook(self._chosen(), self.folder)
         return [({"type": "file", "name": "comparison.ipynb", "text": json.dumps(notebook, indent=1)}, [])]
 
@@ -388,7 +388,7 @@ class RunsController(Controller):
 
     @action()
     def ask_questions(self) -> list[Message]:
-        "Ask one or two runs the questions that they bring: show what one gets wrong, or which of two is right."
+        "Ask one or two runs the questions that they come with: show the mistakes of one, or which of two is right."
         runs = self._chosen()
         if len(runs) not in (1, 2) or any(entry.kind != "run" for entry in runs):
             raise RequestError(
@@ -412,7 +412,7 @@ class RunsController(Controller):
     # notes
 
     def _chosen(self) -> list[Entry]:
-        "What is selected; raise RequestError if nothing is."
+        "Return the selected entries; raise RequestError if there are none."
         self.look(now=not self.entries)
         if not self.selected:
             raise RequestError("nothing is selected; select lines of the table first")
@@ -420,7 +420,7 @@ class RunsController(Controller):
 
     @action()
     def hide(self, hidden: bool) -> list[Message]:
-        "Hide what is selected, or show it again; nothing is deleted."
+        "Hide the selected entries, or show them again; nothing is deleted."
         chosen = self._chosen()
         self.memory.set_notes({entry.name: replace(self.memory[entry.name], hidden=hidden) for entry in chosen})
         if hidden:
@@ -429,14 +429,14 @@ class RunsController(Controller):
 
     @action()
     def write_tags(self, tags: str) -> list[Message]:
-        "Give what is selected these tags, words with spaces between them."
+        "Give the selected entries these tags, words with spaces between them."
         words = tuple(dict.fromkeys(tags[:_MOST_NOTE].replace(",", " ").split()))
         self.memory.set_notes({entry.name: replace(self.memory[entry.name], tags=words) for entry in self._chosen()})
         return self.page_messages()
 
     @action()
     def write_note(self, text: str) -> list[Message]:
-        "Write a note about what is selected."
+        "Write a note about the selected entries."
         if len(text) > _MOST_NOTE:
             raise RequestError(f"a note has at most {_MOST_NOTE:,} characters, and this one {len(text):,}")
         note = text.strip()
@@ -509,7 +509,7 @@ class RunsPage(AppWidget):
 
     @property
     def selection(self) -> pd.DataFrame:
-        "What is selected, as a table: run, kind, method, seed, data, step, steps, state, scores, date, tags, note."
+        "Return the selection as a table: run, kind, method, seed, data, step, steps, state, scores, date, tags, note."
         self.controller.look()
         return selection_table(self.controller.selected, self.controller.memory)
 

@@ -33,7 +33,7 @@ create table views (name text primary key, content text not null);
 
 @dataclass(frozen=True)
 class Note:
-    "What a person said of one run."
+    "A person's tags and text for one run, and whether it is hidden."
 
     hidden: bool = False
     tags: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Memory:
                     return _open_database(b"")
 
     def _take(self, database: sqlite3.Connection) -> None:
-        "Take over what a database says."
+        "Take over the notes and the view from a database."
         rows = database.execute("select name, hidden, tags, text from notes").fetchall()
         self.notes = {
             name: Note(bool(hidden), tuple(str(tags).split()), str(text)) for name, hidden, tags, text in rows
@@ -145,7 +145,7 @@ class Memory:
         self,
         notes: Mapping[str, Note],  # by name; an empty note is forgotten
     ) -> None:
-        "Write what a person says of runs."
+        "Write a person's notes on runs."
         self.notes |= notes
         with self._or_remark(), self._changing() as database:
             for name, note in notes.items():
@@ -158,7 +158,7 @@ class Memory:
         self,
         names: Iterable[str],  # of runs that were deleted
     ) -> None:
-        "Forget what was said of runs."
+        "Forget the notes on runs."
         self.set_notes(dict.fromkeys(names, Note()))
 
     def set_view(

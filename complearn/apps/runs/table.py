@@ -18,8 +18,8 @@ from ...core.runs import runs_table
 class RunsTable(pd.DataFrame):
     """A table of runs that a notebook shows as a page.
 
-    Example: `complearn.runs("results/")` at the end of a cell shows the page, and `.selection` is what is selected
-    there."""
+    Example: `complearn.runs("results/")` at the end of a cell shows the page, and `.selection` has the lines that
+    are selected there."""
 
     _metadata = ["folder", "_view", "_page"]
 
@@ -47,7 +47,7 @@ class RunsTable(pd.DataFrame):
 
     @property
     def selection(self) -> pd.DataFrame:
-        "What is selected on the page, as a table."
+        "Return the selection of the page as a table."
         return self.page.selection
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

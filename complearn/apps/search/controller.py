@@ -295,7 +295,7 @@ class SearchController(Controller):
         return self.view_messages()
 
     def check_model(self) -> str:
-        "Say what is wrong with the captions, or with the model as far as they tell it."
+        "Return the faults of the captions, or of the model as far as they tell them."
         if self.gallery.about.get("notes"):
             return f"{'. '.join(self.gallery.about['notes'])}."
         about = self.gallery.about
@@ -372,7 +372,7 @@ class SearchController(Controller):
         return self.filtered()
 
     def filtered(self) -> list[Message]:
-        "What a page shows once another filter is chosen."
+        "Return the messages for a page once another filter is chosen."
         message = self.filters_message()
         if self.query.scores is None:
             return [message, *self.listing()]
@@ -432,7 +432,7 @@ class SearchController(Controller):
         return [*self.query_messages(), history_message(self.history, self.query)]
 
     def query_messages(self, move_slider: bool = False) -> list[Message]:
-        "What a page needs for the present query."
+        "Return the messages for a page with the present query."
         return query_messages(self.gallery, self.query, self.page_size, move_slider, self.sent)
 
     def repeat(self, query: Query) -> None:

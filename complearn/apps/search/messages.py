@@ -109,7 +109,7 @@ def timed(
 def _told_facts(
     facts: Mapping[str, tuple],  # of a picture, its values by column
 ) -> str:
-    "What is known of a picture, in a line."
+    "Return the facts on a picture in a line."
     return "; ".join(f"{column}: {', '.join(map(str, values))}" for column, values in facts.items())
 
 

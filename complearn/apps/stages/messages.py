@@ -93,7 +93,7 @@ def listed_images(
 
 
 def _named(pair: Pair) -> str:
-    "What a person calls a picture: its name and its caption, where it has one."
+    "Return the title of a picture: its name and its caption, where it has one."
     return f"{pair.image_id}: {pair.caption}" if pair.caption else pair.id
 
 
@@ -135,7 +135,7 @@ def agreement_words(
 
 
 def agreement_scale() -> str:
-    "What the numbers and the words of an agreement mean."
+    "Explain the numbers and the words of an agreement."
     words = [f"below {limit:.1f} {word}" for limit, word in _AGREEMENT[:-1]]
     return (
         f"Agreement of two groupings of the same images (adjusted mutual information): 0 is what chance gives, 1 is "

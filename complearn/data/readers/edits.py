@@ -169,7 +169,7 @@ class _TakenIds:
 
 
 class CaptionReader:
-    """Goes through the captions of a file, one by one; at its end `report` names what was left out.
+    """Goes through the captions of a file, one by one; at its end `report` names the captions that were left out.
 
     Only COCO's .json and packed files are held in memory as a whole; of others, eight bytes for each id are."""
 

@@ -38,7 +38,7 @@ def _table_path(
     folder: Path,  # with images
     captions_file: Path | str,  # relative to the folder; empty: see `find_captions`
 ) -> Path:
-    "The path of a folder's table; raise `BadData` that says what else the folder holds if it is not there."
+    "Return the path of a folder's table; raise `BadData` that names other files of the folder if it is not there."
     found = folder / captions_file if captions_file else find_captions(folder)
     path = (found or folder / CAPTION_TABLES[0]).expanduser()
     remedy = "name it with captions_file="
@@ -107,7 +107,7 @@ class _Columns:
         return cls(image, caption, negative, split_column)
 
     def notes(self, named: Mapping[str, str | None]) -> list[str]:
-        "What a report says of columns that a reader has found by itself, under another name than ours."
+        "Return the notes of a report on columns that a reader has found by itself, under another name than ours."
         found = {"image": self.image, "caption": self.caption}
         found = [
             f"{argument}s of column {name!r}"

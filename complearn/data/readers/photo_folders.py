@@ -34,7 +34,7 @@ def _facts_of(
     table: Path,  # of captions
     folder: Path,  # of the images
 ) -> dict[str, dict[str, list]]:  # by image and column, the distinct values; boxes as the cell has them
-    "What a table says of its pictures in the columns that are neither image nor caption."
+    "Return the values of a table for its pictures in the columns that are neither image nor caption."
     opened = open_table(table)
     image = opened.column("image", None, IMAGE_COLUMNS)
     known = {image, opened.find(None, CAPTION_COLUMNS), opened.find(None, NEGATIVE_COLUMNS)}

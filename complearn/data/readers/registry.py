@@ -165,7 +165,7 @@ def _part_files(
     source: Mapping[str, Any],  # {"name": reader, "args": {...}}
     contents: bool = False,  # whether the pixels of the images count, too, as where images are compared
 ) -> Iterator[Path | str]:
-    """What a data set that a reader is given depends on, for the attribute `files` of that reader (see
+    """Yield the dependencies of a data set that a reader is given, for the attribute `files` of that reader (see
     `data.pair_table`); raise ValueError where it cannot be told."""
     _check_part(source)
     arguments = dict(source.get("args", {}))
@@ -424,7 +424,7 @@ def read_corrected(
 
 
 def _corrected_files(source: Mapping, file: str, parser: str = "spacy") -> Iterator[Path | str]:
-    "Besides files, the version of the parser counts, and what a person has corrected in its parses."
+    "Yield the files, the version of the parser, and the file of corrections to its parses."
     yield from _part_files(source)
     path = Path(file).expanduser()
     yield path / "corrections.jsonl" if path.is_dir() else path

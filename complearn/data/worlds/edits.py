@@ -104,7 +104,7 @@ class DrawPlaces:
         self.fresh = 0  # that are not in the file
 
     def _kept(self) -> dict[str, list[int]]:
-        "What the file holds; a damaged one is named and begun again."
+        "Return the content of the file; a damaged one is named and begun again."
         if self.file is None or not self.file.exists():
             return {}
         try:
@@ -141,7 +141,7 @@ class DrawPlaces:
         return made
 
     def save(self) -> None:
-        "Keep what was found; what other processes kept meanwhile stays."
+        "Write the places that were found; those that other processes wrote meanwhile stay."
         if self.file is None or not self.fresh:
             return
         self.places = self._kept() | self.places

@@ -50,7 +50,7 @@ def height(
 def quilt_caption(
     quilt: Quilt,
 ) -> str:
-    "What a quilt is called; its gaps show its tree."
+    "Return the caption of a quilt; its gaps show its tree."
     if isinstance(quilt, str):
         return quilt
     gap = " " * height(quilt)
@@ -129,7 +129,7 @@ _TEST_SHARE = 5  # one wording of so many is kept for the test
 def _shapes(
     patches: int,
 ) -> tuple:  # of nested pairs; None is a patch
-    "All binary trees with so many leaves."
+    "Return all binary trees with this many leaves."
     if patches == 1:
         return (None,)
     return tuple(
@@ -142,7 +142,7 @@ def _sewn(
     materials: Iterator[str],
     seams: Iterator[str],
 ) -> Quilt:
-    "A quilt of a given shape, from what comes next."
+    "Sew a quilt of a given shape from the next materials and seams."
     if shape is None:
         return next(materials)
     first = _sewn(shape[0], materials, seams)
@@ -189,7 +189,7 @@ def _draw_twins(
 def _counts(
     patches: Sequence[int],
 ) -> tuple[int, ...]:
-    "How many patches a quilt may have; raise ValueError if there are no two trees of so many."
+    "Return how many patches a quilt may have; raise ValueError for none, or a number out of range."
     counts = tuple(patches)
     if not counts or not all(LEAST < count <= MOST for count in counts):
         raise ValueError(f"patches: twins have {LEAST + 1} to {MOST} patches each, got {list(counts)}")

@@ -204,7 +204,7 @@ class World:
         return self.drawn(part, self._drawn_number(part, k))
 
     def stated(self, part: str, k: int) -> Statement:
-        "What the caption of pair number k of a part states."
+        "Return the statement of the caption of pair number k of a part."
         return self.draw(part, self._drawn_number(part, k))[1]
 
     @cached_property

@@ -99,7 +99,7 @@ def plan_study(
     switches: Mapping[str, Any] = MappingProxyType({}),  # what else to change, see `Study`
     overlap: str = "drop",  # "drop", "keep" or "refuse": training pairs with a photo or a caption of the questions
 ) -> Plan:
-    "Plan a study; raise RequestError for what cannot be trained."
+    "Plan a study; raise RequestError for a study that cannot be trained."
     scale = SCALES[preset].stated(lr or 0)
     begin = read_start(start, scale, frozen, quick_gelu)
     table = dict(rows) if isinstance(rows, Mapping) else method_rows(rows)
@@ -141,8 +141,8 @@ def _leave_out_known(
     data: SeedData,  # its questions lose those that the start was trained on
     overlap: str,  # "drop", "keep" or "refuse"
 ) -> str:  # what is said of the held-out images; empty: the start has met none
-    """Compare questions with what the start was trained on; raise RequestError where too few held-out images are new to
-    it."""
+    """Compare questions with the training data of the start; raise RequestError where too few held-out images are new
+    to it."""
     held_out = data.bench.get("held out/retrieval")
     if begin.weights is None or held_out is None:
         return ""
@@ -176,7 +176,7 @@ def _leave_out_known(
 
 
 def _count(data: StudyData, seed: int) -> tuple[int, str]:
-    "How many pairs there are for training, and what is said of them."
+    "Return how many pairs there are for training, and a description of them."
     part = data.at(seed)
     images = len({pair.image_id for pair in part.train})
     counted = f"{len(part.train)} captions of {images} images"

@@ -38,7 +38,7 @@ class Published:
 
 
 def _read_row(values: Any, place: str) -> Published:
-    "A row of the file; raise `BadData` that says what is wrong with it."
+    "Read a row of the file; raise `BadData` that names the fault in it."
     names = [field.name for field in fields(Published)]
     if not isinstance(values, Mapping) or sorted(values) != sorted(names):
         text = ", ".join(map(str, values)) if isinstance(values, Mapping) else repr(values)[:80]
@@ -149,7 +149,7 @@ def _same_name(
 def _asked_names(
     result: Result,  # of judge, or of a study
 ) -> dict[str, set[str]]:  # its method -> the names that it may have elsewhere
-    "The models of a result, with what a person called them."
+    "Return the models of a result, with the names that a person gave them."
     names = {str(method): {_same_name(str(method))} for method in result.table.method.unique()}
     for model in result.setting.get("models", ()):
         if isinstance(model, Mapping) and model.get("method") in names:

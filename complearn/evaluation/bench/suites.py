@@ -474,7 +474,8 @@ def _find_place(
     photos: bool,  # must it hold photos?
     inside: Inside,  # the folder of data, out of which none leads
 ) -> tuple[Path | None, str]:
-    "The first candidate that exists and does not lead out of the folder of data; what is wrong with one that does."
+    """Return the first candidate that exists and does not lead out of the folder of data, and the fault of one that
+    does."""
     fault = ""
     patterns = [f"{folders}*{ending}" for folders in ("", "*/", "*/*/") for ending in (".jpg", ".jpeg", ".png")]
     for candidate in candidates:

@@ -35,7 +35,7 @@ def _number(value: Any) -> float | None:  # None: it is none
 
 @dataclass(frozen=True)
 class Column:
-    "What is known of some pictures, under one name."
+    "The facts on some pictures that have one name."
 
     name: str
     kind: str  # "values", "range" or "words": how it is filtered
@@ -90,7 +90,7 @@ class GalleryFilter:
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        "What is known of the pictures, by name."
+        "Return the columns of facts on the pictures, by name."
         cells: dict[str, list[tuple]] = {}
         for facts in self.gallery.facts or ():
             for name, values in facts.items():
@@ -112,7 +112,7 @@ class GalleryFilter:
         self,
         condition: str,  # e.g. "split=val"
     ) -> list[bool]:  # of each picture
-        "Which pictures have what a condition asks."
+        "Return which pictures meet a condition."
         column, wanted = self.parse(condition)
         cells = [facts.get(column.name, ()) for facts in self.gallery.facts]
         if column.kind == "range":

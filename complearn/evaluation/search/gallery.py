@@ -110,7 +110,7 @@ class _Changes:
 def _facts_of(
     pair: Pair,  # whose `labels` are values by column, or a class
 ) -> dict[str, tuple]:  # by column, its values: words and numbers
-    "What is known of a picture besides its captions and its boxes."
+    "Return the facts on a picture besides its captions and its boxes."
     facts = {}
     for column, cell in named_labels(pair).items():
         values = cell if isinstance(cell, (list, tuple)) else (cell,)

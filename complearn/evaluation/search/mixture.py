@@ -177,7 +177,7 @@ def mixture(
 ) -> Mixture:
     """Score a gallery against both sides of a query, exactly.
 
-    Example: `mixture(gallery.vectors, picture, text).hits(0.5)` finds what is like both, each counting equally."""
+    Example: `mixture(gallery.vectors, picture, text).hits(0.5)` finds pictures like both, each counting equally."""
     check_choice("spread", spread, SPREADS)
     if image is None and text is None:
         raise RequestError("there is nothing to search with; choose a picture, type some words, or both")

@@ -60,7 +60,7 @@ def _verb_bases(
     word: str,
     endings: tuple[str, ...],  # "s", "ing", "ed"
 ) -> Iterator[str]:
-    "What a word may be a form of, by its ending."
+    "Yield the words that a word may be a form of, by its ending."
     if "s" in endings and word.endswith("s") and not word.endswith("ss"):
         if word.endswith("ies"):
             yield word[:-3] + "y"

@@ -87,7 +87,7 @@ TABLES = {  # columns of each table
 # %% ../../../nbs/language/concepts/graph.ipynb #c3a7e1d0
 @dataclass
 class _Counts:
-    "What the statistics of a graph are computed from; the lines of several parts can be added."
+    "The counts from which the statistics of a graph are computed; those of several parts can be added."
 
     captions: int = 0
     heights: int = 0  # of all sentences together
@@ -449,7 +449,7 @@ class GraphPart:
 
 @dataclass(frozen=True)
 class _PartNote:
-    "What is kept of a part beside its graph."
+    "The note on a part that is kept next to its graph."
 
     key: str
     checksums: dict[str, str]  # of its files
@@ -582,7 +582,7 @@ def _number_parts(
     work: Path,  # of all parts
     names: Sequence[str],  # of the parts
 ) -> dict[str, _Numbering]:  # of concepts, predicates and images
-    "Number what the parts hold."
+    "Number the concepts, predicates and images of the parts."
     folder = own_path(work, "numbers")
     if folder.exists():
         shutil.rmtree(folder)
@@ -653,7 +653,7 @@ def write_graph_parts(
 ) -> _Header:  # its report and its statistics
     """Build a graph of any number of captions part by part, the same as `write_graph` writes of all together.
 
-    The parts lie in a hidden folder beside it until the graph is written. After a kill, the same call goes on with the
+    The parts lie in a hidden folder next to it until the graph is written. After a kill, the same call goes on with the
     first part that is missing. Raise FileExistsError if the folder holds anything but a graph, and RequestError if
     another process builds it."""
     folder = Path(folder)

@@ -249,7 +249,7 @@ def _noun_chunks(
 def _tree_count(
     leaves: int,
 ) -> int:  # Catalan numbers
-    "How many binary trees have so many leaves."
+    "Return the number of binary trees with this many leaves."
     return math.comb(2 * leaves - 2, leaves - 1) // leaves
 
 
@@ -277,7 +277,7 @@ def rebracketed(
     how: str,  # one of `BRACKETINGS`: as it is; noun phrases joined at random; or side by side
     seed: int = 0,
 ) -> Tree:  # with the same words, tags and noun phrases
-    "A caption's tree with other phrases above its noun phrases; what is drawn depends on seed and caption alone."
+    "Return a caption's tree with other phrases above its noun phrases; chance depends on seed and caption alone."
     check_choice("bracketing", how, BRACKETINGS)
     if how == "given":
         return tree

@@ -28,7 +28,7 @@ def _relation(words: list[str]) -> str:
 def predicate_roles(
     predicate: str,  # e.g. "[NP] chases [NP] on [NP]"
 ) -> list[tuple[int, str, int]]:  # the subject's blank, the words, the object's blank; blanks are counted from 0
-    "Return who stands to whom in a predicate, and by which words."
+    "Return the subject, the words and the object of each relation in a predicate."
     roles = []
     groups: list[list[int]] = []  # blanks of the same role
     between: list[str] = []

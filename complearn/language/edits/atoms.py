@@ -113,7 +113,7 @@ class CaptionAtoms:
 
     @cached_property
     def named(self) -> tuple[CaptionObject, ...]:
-        "The things that have a name of their own and an adjective: a green Frisbee."
+        "Return the things with a proper name and an adjective: a green Frisbee."
         labels = ("compound", "amod")
         heads = [i for i, word in enumerate(self.words) if word.tag in ("NNP", "NNPS") and word.relation not in labels]
         objects = [self._object(i) for i in heads if self.texts[i].isalpha() and self.child(i, "case") is None]

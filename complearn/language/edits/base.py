@@ -43,7 +43,7 @@ TITLES = {
 def operator_title(
     name: str,  # of one operator, or of several joined by +
 ) -> str:
-    "What an operator does, in two or three words; a guest's name without underscores."
+    "Return the title of an operator in two or three words; a guest's name without underscores."
     return ", then ".join(TITLES.get(part, part.replace("_", " ")) for part in name.split("+"))
 
 # %% ../../../nbs/language/edits/base.ipynb #n008

@@ -53,7 +53,8 @@ class CaptionLinks:
         self._names: dict[int, str] = {}
 
     def name(self, number: int) -> str:
-        "The dictionary form of a word: of a noun with what it is compounded with, of a verb with its particle."
+        """Return the dictionary form of a word: of a noun with the words compounded with it, of a verb with its
+        particle."""
         if number not in self._names:
             self._names[number] = self._dictionary_form(number)
         return self._names[number]
@@ -110,7 +111,7 @@ class CaptionLinks:
         return first + [thing for i in joined for thing in self._things(i)]
 
     def _subjects(self, verb: int, visited: tuple[int, ...] = ()) -> tuple[list[int], bool]:
-        "Who does what a verb says, and whether it is done to them."
+        "Return the subjects of a verb, and whether they are passive ones."
         atoms = self.atoms
         word = atoms.words[verb]
         for label in ("nsubj", "nsubjpass"):
@@ -130,7 +131,7 @@ class CaptionLinks:
         return [], False
 
     def _preposition(self, number: int) -> tuple[int, list[int]]:
-        "The first word of a preposition, and what it governs."
+        "Return the first word of a preposition, and its objects."
         known = self._prepositions.get(number)
         if known is None:
             return number, self._things(self.atoms.child(number, "pobj"))
@@ -240,7 +241,7 @@ class LinkCounts:
         word: str,
         part: str,  # "noun", "verb" or "preposition"
     ) -> tuple:
-        "What a word is a kind of."
+        "Return the kinds of a word."
         key = (part, word)
         if key not in self._kinds:
             moves = part == "preposition" and word.split()[0] in MOTION
@@ -289,8 +290,8 @@ class LinkCounts:
         return {}
 
     def _choices(self, kind: str, words: Sequence[str]) -> list[tuple]:
-        """What may be in the place of each word of a link: the word, and its kinds. What one animal is, others are not:
-        of adjectives no broad class counts."""
+        """Return the choices for the place of each word of a link: the word, and its kinds. For adjectives no broad
+        class but that of persons counts, since an adjective of one animal need not fit others."""
         parts = [_part(kind, place) for place in range(len(words))]
         kinds = [self.kinds(word, part) if part else () for word, part in zip(words, parts)]
         if kind == "adjective":
@@ -352,9 +353,8 @@ class LinkCounts:
         kind: str,
         words: Sequence[str],  # of a link
     ) -> float:  # a logarithm; 0 as by chance
-        """How much likelier words are in a link than by chance, in the light of their kinds: of words that are seldom
-        said, what is known of their kinds decides. Chance knows how often each verb has such a link, and how often each
-        noun is in any."""
+        """How much likelier words are in a link than by chance, in the light of their kinds: for rare words the counts
+        of their kinds decide. Chance knows how often each verb has such a link, and how often each noun is in any."""
         key = (kind, *words)
         if key not in self._affinity:
             _ = self.patterns
@@ -363,7 +363,7 @@ class LinkCounts:
         return self._affinity[key]
 
     def _levels(self, kind: str, place: int, word: str) -> list[list]:
-        "What may be in the place of a word: anything, its broad class, what it is a kind of, itself."
+        "Return the choices for the place of a word by level: anything, its broad class, its near kinds, itself."
         if _is_given(kind, place):
             return [[word]]
         part = _part(kind, place)
@@ -372,7 +372,7 @@ class LinkCounts:
         return [[_ANY], *(level for level in levels if level), [word]]
 
     def _shrunk(self, kind: str, levels: list[list[list]], place: tuple[int, ...], known: dict) -> float:
-        "The affinity of what is at some levels, for which that of one level further up speaks where counts are small."
+        "Return the affinity at some levels; where counts are small, that of one level further up counts more."
         if place in known:
             return known[place]
         above = [place[:k] + (level - 1,) + place[k + 1 :] for k, level in enumerate(place) if level]

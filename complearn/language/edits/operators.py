@@ -87,13 +87,14 @@ def _is_one_place(caption: EditableCaption, left: CaptionObject, right: CaptionO
 
 
 def _has_own_deed(caption: EditableCaption, each: CaptionObject) -> bool:
-    "Whether a verb says what an object does, which goes to another object when the two change places."
+    "Whether a verb tells an action of an object, which goes to another object when the two change places."
     subject = caption.words[each.head].relation in ("nsubj", "nsubjpass")
     return subject or caption.child(each.head, "acl", "relcl") is not None
 
 
 def _is_placed(caption: EditableCaption, left: CaptionObject, right: CaptionObject) -> bool:
-    "Whether the first of two objects is cut, or sat on, and the second only next to it; or has what the other has not."
+    """Whether the first of two objects is cut, or sat on, and the second only next to it; or has a thing that the other
+    has not."""
     governor = caption.words[left.head].head
     relation = caption.words[left.head].relation
     joined = caption.words[right.head].relation == "conj" or governor == left.head
@@ -151,7 +152,7 @@ def _nouns_fit(caption: EditableCaption, left: CaptionObject, right: CaptionObje
 
 
 def _is_misread(caption: EditableCaption, each: CaptionObject) -> bool:
-    "Whether the parser gives an object what cannot be its own, as where it takes a verb for a noun."
+    "Whether the parser gives an object a part that cannot be its own, as where it takes a verb for a noun."
     word = caption.words[each.head]
     determiner = "" if each.determiner is None else caption.texts[each.determiner]
     if word.relation == "conj" and caption.words[word.head].tag.startswith("V"):  # dogs are playing or fighting
@@ -169,7 +170,7 @@ def _is_misread(caption: EditableCaption, each: CaptionObject) -> bool:
 
 
 def _ends_in_verb(caption: EditableCaption, each: CaptionObject) -> bool:
-    "Whether an object of several words ends in what may be the verb of a caption without one: a leash walks."
+    "Whether an object of several words ends in a word that may be the verb of a caption without one: a leash walks."
     finite = any(word.tag in ("VBZ", "VBP", "VBD", "MD") for word in caption.words)
     name = caption.lemmas[each.head]
     if finite or len(each.words) == 1 or name not in caption.relations.verb_names:
@@ -214,8 +215,8 @@ PRONOUNS = frozenset("his her hers its their theirs he she it they him them hims
 
 
 def _phrase(caption: EditableCaption, each: CaptionObject, other: CaptionObject, whole: bool) -> range:
-    """The words of an object with its determiner and adjectives; the whole phrase has also what follows and belongs to
-    it, without the other object. Empty where other words lie between."""
+    """Return the words of an object with its determiner and adjectives; the whole phrase has also the following words
+    that belong to it, without the other object. Empty where other words lie between."""
     start = min(each.words)
     if each.determiner_span is not None:
         start = min(i for i, word in enumerate(caption.words) if word.span[0] >= each.determiner_span[0])
@@ -405,7 +406,7 @@ def describes_thing(
     caption: EditableCaption,
     number: int,  # of a word before a noun
 ) -> bool:
-    "Whether a word says what a thing is like, rather than how many there are or which one is meant."
+    "Whether a word describes a property of a thing, rather than how many there are or which one is meant."
     relations = caption.relations
     text = caption.texts[number]
     listed = text in DESCRIPTIVE_MODIFIERS or ("adjective", text) in relations.listed
@@ -426,7 +427,7 @@ def _is_part_of_colour(
     number: int,  # of a word
     new: str,  # what comes in its place
 ) -> bool:
-    "Whether a word belongs to a colour, such as bright yellow or navy blue, or what comes would stand before one."
+    "Whether a word belongs to a colour, such as bright yellow or navy blue, or the new word would precede one."
     colours = caption.relations.colours
     two = new in colours and not colours.isdisjoint(caption.texts[number + 1 : number + 2])
     return two or is_shade(caption, number) or tone_before(caption, number) is not None
@@ -638,7 +639,7 @@ def _forms(caption: EditableCaption, verbs: Iterable[str], number: int) -> list[
 
 
 def _participles(caption: EditableCaption) -> list[CaptionRelation]:
-    "The verbs that say what was done to something, with their particles: a horse ridden by a girl."
+    "Return the participles of verbs done to something, with their particles: a horse ridden by a girl."
     found = []
     for i, word in enumerate(caption.words):
         done = word.tag == "VBN" and word.relation in ("acl", "relcl", "ROOT", "conj", "advcl")

@@ -137,7 +137,7 @@ def _agrees_only(
 def without_agreement(
     differences: list[Difference],  # of a caption and a proposal
 ) -> list[Difference]:  # all of them where nothing is put in
-    "The differences but for verbs whose number follows what was put in by *and*."
+    "Return the differences but for verbs whose number follows words added by *and*."
     others = []
     for before, after, old, new in differences:
         last = after[-1:]

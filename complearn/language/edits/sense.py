@@ -150,7 +150,7 @@ def exchange_sense(
     links: Sequence[NewLink],  # of an exchange of two objects
     counts: LinkCounts,
 ) -> float:  # 0: each of them goes together; the lower, the less
-    "How well the words go together that an exchange brings together: the worst of its links counts most."
+    "Return how well the words go together that an exchange combines: the worst of its links counts most."
     affinities = [LOOSE**link.loose * min(0.0, counts.affinity(link.kind, link.words)) for link in links]
     if not affinities:
         return -math.inf

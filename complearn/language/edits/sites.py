@@ -71,7 +71,7 @@ class Vocabulary:
         noun: str,
         adjective: str,
     ) -> float:
-        "The chance that an adjective holds of a noun, by what captions say; as if each colour were said once more."
+        "Return the chance that an adjective holds of a noun, by the captions; as if each colour were said once more."
         return (self.modifiers[noun, adjective] + 1) / (self._described[noun] + COLOURS)
 
     @cached_property

@@ -282,7 +282,8 @@ def _image_size(
     arguments: Mapping[str, Any],  # with which it was made
     published: int,  # what its configuration says
 ) -> int:  # pixels of a side
-    "The size of the images that a model takes: what was asked for, its own where it takes no other, or the published."
+    """Return the size of the images that a model takes: the one asked for, its own where it takes no other, or the
+    published."""
     takes_no_other = getattr(getattr(module, "patch_embed", None), "strict_img_size", False)
     size = arguments.get("img_size") or (_built_size(module) if takes_no_other else None) or published
     return size if isinstance(size, int) else size[-1]

@@ -45,7 +45,8 @@ class _Skeleton:
         self.memo: dict[int, Any] = {}
 
     def read(self, content: bytes) -> Any:
-        "Return what is left at the end: dicts, lists and plain values, a `_Shape` for each tensor, None for the rest."
+        """Return the value left at the end: dicts, lists and plain values, a `_Shape` for each tensor, None for the
+        rest."""
         for code, value, _ in pickletools.genops(content):
             self._follow(code.name, value)
         return self.stack[-1]
@@ -92,7 +93,7 @@ class _Skeleton:
             stack.append(_MADE.get(code, value))
 
     def _called(self, function: Any, arguments: Any) -> Any:
-        "Return what stands for the object that a call would make."
+        "Return a substitute for the object that a call would make."
         if function == "collections OrderedDict":
             return {}
         if function == _REBUILT[0]:
@@ -125,7 +126,7 @@ def _saved_values(
 def tensor_shapes(
     path: str | Path,  # a file of weights: of `torch.save`, or safetensors
 ) -> dict[str, tuple[int, ...]]:  # by name; empty where the file has another form
-    "Return the shapes of the tensors in a file, without torch, and without running what a pickle names."
+    "Return the shapes of the tensors in a file, without torch, and without running the functions that a pickle names."
     try:
         values = _saved_values(Path(path))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, EOFError):

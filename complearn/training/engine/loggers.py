@@ -43,13 +43,13 @@ def _is_number(value: Any) -> bool:
 
 # %% ../../../nbs/training/engine/loggers.ipynb #lo08
 class Logger(Protocol):
-    "What a tool must answer."
+    "The methods of a tool that takes logs."
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         "Take numbers of a step."
 
     def close(self) -> None:
-        "Write what is left."
+        "Write the remaining values."
 
 
 LOGGERS = Registry("logger")  # name -> (run, project, first step that is logged) -> a `Logger`

@@ -220,7 +220,8 @@ class TrainSettings:
 
     @property
     def usual(self) -> dict[str, Any]:
-        "The values of the settings that a configuration may leave out; a new setting's value is what was done before."
+        """Return the values of settings that a configuration may leave out; that of a new setting keeps the earlier
+        behaviour."""
         given = {each.name: each.default for each in fields(self) if each.default is not MISSING}
         return given | {
             each.name: each.default_factory() for each in fields(self) if each.default_factory is not MISSING

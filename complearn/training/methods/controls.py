@@ -110,7 +110,7 @@ def restarts_from_holistic(
 
 # %% ../../../nbs/training/methods/controls.ipynb #6d5b0009
 class Lesson(Distillation):
-    "Distillation alone: what the predecessor says is all that a new agent hears."
+    "Distillation alone: a new agent learns only from the outputs of its predecessor."
 
     def compute_losses(self, out: Any, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return self.compare(out, model, batch)
@@ -127,7 +127,7 @@ def chain_from_holistic(
     distillation: str = "kl",  # "kl", "sampled", "sparsemax" or "cosine"
     effective: float = 8.0,  # codes over which the teacher's softmax spreads
 ) -> list[Phase]:
-    "Language agents alone, each of which learns from what the one before says of a part of the captions."
+    "Language agents alone, each of which learns from the outputs of the one before for a part of the captions."
     objective = Lesson(model.language, distillation, effective=effective, subset=subset)
     phases = [_holistic_phase(holistic, ramp, images=False)]
     for number in range(1, generations + 1):

@@ -113,7 +113,7 @@ def load_scorer(
 ) -> Any:  # a `Scorer`, in evaluation mode
     """Open a model by its name.
 
-    | form | what it is |
+    | form | meaning |
     |---|---|
     | `ViT-B-32:openai` | a name and a tag of open_clip, downloaded |
     | `hf-hub:OWNER/NAME` | an open_clip model of the hub, downloaded |
@@ -125,8 +125,8 @@ def load_scorer(
     | `ViT-B-32` with `random_weights=True` | a model that has learned nothing |
     | `generative:FOLDER`, `generative:yes:FOLDER` | a vision-language model of transformers that writes text |
 
-    Raises FileNotFoundError or ValueError that says what was expected, and RequestError where the name means several
-    models."""
+    Raises FileNotFoundError or ValueError that says which forms are expected, and RequestError where the name means
+    several models."""
     if isinstance(name, Run):
         name = name.path
     if isinstance(name, Snapshot):

@@ -61,7 +61,7 @@ class QueueOptions:
 
 # %% ../../../nbs/training/runs/queues.ipynb #qu03c264
 class _RunCommand:
-    "What a job does: the command that starts or resumes a run."
+    "The work of a job: the command that starts or resumes a run."
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ SIDES = ("vision", "text")  # towers that may be frozen
 
 @dataclass(frozen=True)
 class TrainingStart:
-    "What a training starts from, as parts of a configuration."
+    "The start of a training, as parts of a configuration."
 
     model: dict[str, Any]  # towers and what stands over them, for `Study`
     weights: dict[str, Any] | None = None  # of another run or a saved model, see `config.Start`; None: the towers' own
@@ -41,7 +41,7 @@ class TrainingStart:
 
 
 def _start_name(start: Any) -> str:
-    "What a person would type for a start; raise RequestError for what is none."
+    "Return the text that a person would type for a start; raise RequestError for an object that is no start."
     if isinstance(start, Run):
         return str(start.path)
     if isinstance(start, Snapshot):
@@ -73,7 +73,7 @@ def read_start(
     frozen: Sequence[str] = (),  # towers of a pretrained CLIP that do not learn: "vision", "text"
     quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
 ) -> TrainingStart:
-    "Read what a training starts from; raise RequestError or FileNotFoundError where there is no such model."
+    "Read the start of a training; raise RequestError or FileNotFoundError where there is no such model."
     for side in frozen:
         check_choice("tower to freeze", side, SIDES)
     if start is None:

@@ -214,7 +214,7 @@ def _bar_title(
     runs: int,  # that are trained
     many: int,  # of them at the same time, at most
 ) -> str:
-    "What the bar of several trainings is called."
+    "Return the title of the bar of several trainings."
     return counted(runs, "run") if runs == 1 else f"{counted(runs, 'run')}, {min(many, runs)} at once"
 
 

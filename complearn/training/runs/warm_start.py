@@ -68,7 +68,7 @@ def _source(
     run: Run,  # the new one
     start: Start,  # from its configuration
 ) -> _Source:
-    "Open what a run starts from; raise an error that names what is missing or damaged."
+    "Open the start of a run; raise an error that names the missing or damaged part."
     if start.saved is None:
         snapshot = Snapshot(_open_start(run, start), start.phase, start.step)
         other = snapshot.run

@@ -86,7 +86,7 @@ def _free_parameters(
     blocks: int,  # the last ones of its tower, or the groups that the released code counts
     freezing: str,  # "blocks" or "released"
 ) -> tuple[str, ...]:  # patterns, for a phase's `trainable`
-    "What a stage trains."
+    "Return the parameters that a stage trains."
     encoder = model.encoders[stage]
     name = f"encoders.{stage}.tower"
     if freezing == "blocks":
