@@ -84,7 +84,6 @@ def test_without_a_difference_the_least_that_would_be_seen_is_said():
             "No model is shown to be ahead in binding (2 seeds each, 800 questions to each model): the best, NegCLIP, "
             "is at chance.",
         ),
-        ({"clip": (0.6, 0.62)}, ""),
     ],
 )
 def test_a_verdict_says_first_who_is_ahead_and_what_guessing_gets(values, lead):
@@ -104,8 +103,18 @@ def test_the_chance_of_each_measure_is_said_once_for_equal_ones():
         data = "held out/retrieval" if metric == "r@1" else "generated/sugarcrepe"
         rows += [row("clip", 0, "end", 100, data, split, metric, 0.3, n=50)]
         rows += [row("chance", None, None, None, data, split, metric, chance, n=50)]
-    lead = write_verdict(Result({}, rows)).lead
-    assert lead == "Guessing gets 50.0 % in binding and nouns; 2.0 % in pictures for captions."
+    verdict = write_verdict(Result({}, rows))
+    assert verdict.told[-1] == "Guessing gets 50.0 % in binding and nouns; 2.0 % in pictures for captions."
+    assert verdict.told[1] == "Elsewhere, per cent: nouns 30.0; pictures for captions 30.0."
+
+
+@pytest.mark.parametrize(("value", "where"), [(0.53, "not shown to differ from"), (0.7, "above"), (0.3, "below")])
+def test_one_model_alone_is_told_against_guessing_first(value, where):
+    verdict = write_verdict(Result({"models": ["clip"]}, rows_of({"clip": (value,)}, n=400)))
+    assert verdict.lead == "" and verdict.told[0].startswith(f"In binding: CLIP {100 * value:.1f} % [")
+    assert verdict.told[0].endswith(f"(95 % interval over 800 questions), {where} guessing (50.0 %).")
+    assert any(text.startswith("One model alone") for text in verdict.limits)
+    assert "All questions are about generated scenes: nothing is said about photographs." in verdict.limits
 
 
 def test_the_table_of_a_page_has_chance_and_the_numbers_of_questions_and_seeds():
@@ -185,6 +194,19 @@ def test_a_model_whose_loss_is_that_of_guessing_learned_nothing(loss, learned):
     said = [text for text in write_verdict(result).limits if "learned hardly anything yet" in text]
     assert bool(said) != learned
     assert learned or f"after 20 steps its loss is {loss:.2f}, and guessing among 128 pairs has 4.85" in said[0]
+
+
+def test_wrong_captions_and_near_pairs_are_guessed_among_too():
+    steps = pd.DataFrame({"method": "negclip", "seed": 0, "step": range(1, 21), "contrastive_loss": 4.47, "loss": 4.47})
+    result = Result({"batch": 128}, rows_of({"negclip": (0.6,)}), curves={"steps": steps})
+    assert any("guessing among 128 pairs has 4.85" in text for text in write_verdict(result).limits)
+    # ln(128 x 3) from a picture, ln(128 x 2) from a caption: (5.951 + 5.545) / 2
+    more = steps.assign(with_negative=1.0, with_neighbour=1.0, contrastive_loss=5.3)
+    limits = write_verdict(Result({"batch": 128}, result.rows, curves={"steps": more})).limits
+    assert any("among 128 pairs, their wrong captions and pairs near them has 5.75" in text for text in limits)
+    more = more.assign(contrastive_loss=4.47)
+    limits = write_verdict(Result({"batch": 128}, result.rows, curves={"steps": more})).limits
+    assert not any("learned hardly anything" in text for text in limits)
 
 
 def test_of_many_models_the_ends_are_told_and_the_others_counted():

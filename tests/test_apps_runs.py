@@ -43,7 +43,7 @@ from complearn.apps.map.messages import MapAddress
 from complearn.apps.runs.answers import number_of_questions
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
-from complearn.apps.runs.messages import _setting_title, questions_text
+from complearn.apps.runs.messages import _setting_title, difference_message, questions_text
 from complearn.apps.search.messages import SearchAddress
 from complearn.core.config import RequestError
 from complearn.core.own_files import ForeignFile
@@ -856,7 +856,7 @@ def test_a_comparison_is_a_notebook_that_runs(folder, warm, tmp_path):
     result = warm.run(written, report=executed)
     assert result.good, result.message
     shown = executed.read_text()
-    for said in ("BIND", "method.name", "application/vnd.plotly.v1+json", "negclip"):
+    for said in ("BIND", "method.name", "application/vnd.plotly.v1+json", "negclip", "50.0 [45, 55]", "questions"):
         assert said in shown
 
 
@@ -1318,3 +1318,70 @@ def test_a_benchmark_is_told_by_its_mean_where_it_has_one():
     assert main_scores(rows) == [("sugarcrepe", 0.47), ("exchanges", 0.54)]
     assert study_scores(rows) == [("clip sugarcrepe", 0.47)]
     assert main_scores(rows[:2]) == [("add an attribute", 0.55), ("exchange objects", 0.36)]
+    generated = [row("clip", None, None, None, "generated/sugarcrepe", "mean", "accuracy", 0.9)]
+    assert main_scores(generated + rows) == [
+        ("generated sugarcrepe", 0.9),
+        ("sugarcrepe", 0.47),
+        ("exchanges", 0.54),
+    ]
+
+
+def test_a_score_of_the_table_says_its_interval_its_questions_and_what_guessing_gets(tmp_path):
+    make_run(tmp_path / "clip-s0")
+    about = ("held out/exchanges", "mean", "accuracy")
+    rows = [row("clip", 0, "end", 40, *about, 0.411, low=0.296, high=0.827, n=50)]
+    rows.append(row("chance", None, None, None, *about, 0.5, n=50))
+    Result({"rows": {}}, rows).write(tmp_path / "results.json")
+    controller = RunsController(tmp_path)
+    (line,) = [line for line in asked(controller, "connect")["table"]["rows"] if line["kind"] == "run"]
+    text = "the mean over kinds of questions, each counts alike; 95 % interval 29.6 to 82.7, 50 questions; "
+    assert line["scores"] == [["exchanges", "41.1", f"{text}guessing gets 50.0"]]
+
+
+def test_a_mean_over_kinds_with_few_questions_says_that_each_counts_alike(tmp_path):
+    make_run(tmp_path / "clip-s0")
+
+    def mean_text(*counts):
+        rows = [
+            row("clip", 0, "end", 40, "held out/exchanges", split, "accuracy", 0.5, n=n)
+            for split, n in zip(("swap_obj", "swap_att", "mean"), (*counts, sum(counts)))
+        ]
+        Result({"rows": {}}, rows).write(tmp_path / "results.json")
+        controller = RunsController(tmp_path)
+        asked(controller, "connect")
+        asked(controller, "pick", name="clip-s0")
+        return asked(controller, "show_panel", panel="scores")["scores"]["asked"]
+
+    assert "The mean counts each kind alike, however few its questions." in mean_text(47, 3)
+    assert "counts each kind alike" not in mean_text(30, 20)
+
+
+def test_a_line_keeps_the_colour_of_its_method_in_any_order_of_the_selection(tmp_path):
+    for method in ("clip", "negclip"):
+        make_run(tmp_path / f"{method}-s0", method)
+    controller = RunsController(tmp_path)
+    asked(controller, "connect")
+
+    def colours(*names):
+        asked(controller, "pick_these", names=[])
+        for name in names:
+            shown = asked(controller, "pick", name=name)
+        return {line["label"]: line["colour"] for line in shown["curves"]["panels"][0]["series"]}
+
+    both = colours("clip-s0", "negclip-s0")
+    assert both == colours("negclip-s0", "clip-s0") and both["clip"] != both["negclip"]
+    assert colours("negclip-s0") == {"negclip": both["negclip"]}
+
+
+def test_settings_that_name_equal_files_do_not_differ(tmp_path):
+    for method, text in (("clip", "{}"), ("negclip", "{}"), ("il_clip", '{"part": []}')):
+        split = tmp_path / method / "split.json"
+        data = {"name": "split", "args": {"file": str(split)}}
+        Run.create(tmp_path / method / "runs" / f"{method}-s0", {"method": {"name": method}, "seed": 0, "data": data})
+        split.write_text(text)
+    entries = {entry.method: entry for entry in Inventory(tmp_path).look() if entry.kind == "run"}
+
+    def differing(*methods):
+        return [key for key, _, _ in difference_message([entries[method] for method in methods])[0]["rows"]]
+
+    assert "data.args.file" not in differing("clip", "negclip") and "data.args.file" in differing("clip", "il_clip")

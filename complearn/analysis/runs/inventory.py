@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WAITING', 'TRAINS', 'STOPPED', 'DONE', 'DAMAGED', 'KINDS', 'Entry', 'split_title', 'metric_title', 'score_name',
-           'main_scores', 'study_scores', 'last_rows', 'model_form', 'file_state', 'Inventory', 'entries_table',
-           'entry_settings']
+           'main_scores', 'main_rows', 'study_scores', 'last_rows', 'model_form', 'file_state', 'Inventory',
+           'entries_table', 'entry_settings']
 
 # %% ../../../nbs/analysis/runs/inventory.ipynb #f94c3955
 import json
@@ -103,8 +103,15 @@ def score_name(
 def main_scores(
     rows: Iterable[Mapping[str, Any]],  # of one model
 ) -> list[tuple[str, float]]:  # by name
-    """The main scores of a model: the averages of a study, binding first and COMP, which mixes it with others, last; or
-    the mean of each benchmark, by the benchmark's name; or the first shares that were measured."""
+    """Return the main scores of a model: the averages of a study, binding first and COMP, which mixes it with others,
+    last; or the mean of each benchmark, by the benchmark's name; or the first shares that were measured."""
+    return [(name, float(row["value"])) for name, row in main_rows(rows).items()]
+
+
+def main_rows(
+    rows: Iterable[Mapping[str, Any]],  # of one model
+) -> dict[str, Mapping[str, Any]]:  # by name
+    "Return the rows of the main scores of a model, see `main_scores`."
     rows = [row for row in rows if isinstance(row["value"], (int, float)) and 0 <= row["value"] <= 1]
     averages = sorted((row for row in rows if row["data"] == "average"), key=lambda row: row["split"] == "COMP")
     main = averages or next(
@@ -113,9 +120,11 @@ def main_scores(
     main = [row for row in main if row["split"] == "mean"] or main
     scores = {}
     for row in main:
-        benchmark = {"split": str(row["data"]).rpartition("/")[2]} if row["split"] == "mean" else {}
-        scores.setdefault(score_name({**row, **benchmark}), float(row["value"]))
-    return list(scores.items())[:_MOST_SCORES]
+        benchmark = (
+            {"split": str(row["data"]).removeprefix("held out/").replace("/", " ")} if row["split"] == "mean" else {}
+        )
+        scores.setdefault(score_name({**row, **benchmark}), row)
+    return dict(list(scores.items())[:_MOST_SCORES])
 
 
 def study_scores(

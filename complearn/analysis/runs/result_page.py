@@ -89,7 +89,7 @@ def _legend_html(figure: go.Figure) -> str:
         if not named:
             continue
         trace = named[0]
-        is_blind = trace.name.endswith("(blind)")
+        is_blind = trace.name.endswith("(blind)") or trace.name == "guessing"
         colours = [getattr(trace, part).color for part in ("line", "marker") if part in trace]
         colour = "var(--faint)" if is_blind else next((text for text in colours if isinstance(text, str)), "var(--ink)")
         if colour == "rgba(0,0,0,1)":
@@ -111,6 +111,7 @@ def _main_figure_html(measured: list[Scores]) -> str:
     figure = comparison_figure(_measure_rows(measured), blind=("chance",), title="What each model gets right")
     seeds = len(measured[0].by_seed)
     about = "over the questions of one model" if seeds == 1 else f"over {seeds} seeds"
+    figure.for_each_trace(lambda trace: trace.update(name="guessing"), {"name": "chance (blind)"})
     figure.update_layout(
         title={"text": f"What each model gets right<br><sup>95 % intervals {about}</sup>"},
         showlegend=False,
@@ -261,9 +262,24 @@ def _result_page(
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
 
 
+def _training_title(
+    setting: Mapping[str, Any],  # of a result
+) -> str:  # such as "NegCLIP on photos"; empty where the result is not of one training
+    "The title of the page of one training: its method and its data."
+    if not (training := setting.get("configuration")):
+        return ""
+    source = training["data"]
+    while isinstance(source.get("args", {}).get("source"), Mapping):
+        source = source["args"]["source"]
+    place = next((source.get("args", {}).get(name) for name in ("folder", "images") if source.get("args")), None)
+    data = Path(place).name if isinstance(place, str) else source.get("name", "")
+    return f"{model_title(training['method']['name'].rpartition(':')[2])} on {data}"
+
+
 def write_result_page(
     path: str | Path,  # a results file, or the folder of results.json
-    title: str = "",  # of the page; empty: the name of the file, or for results.json that of its folder
+    # of the page; empty: the method and data of a training, else the name of the file, or of results.json its folder's
+    title: str = "",
 ) -> Path:  # NAME.report.html beside it
     "Write a results file as a page next to it; raise FileNotFoundError if there is none."
     path = Path(path).expanduser().absolute()
@@ -271,7 +287,8 @@ def write_result_page(
     result = Result.read(file)
     written = datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M UTC")
     name = file.name.removesuffix(".json").removesuffix(".results")
-    page = _result_page(result, title or (file.parent.name if name == "results" else _plain(name)), written)
+    title = title or _training_title(result.setting) or (file.parent.name if name == "results" else _plain(name))
+    page = _result_page(result, title, written)
     return write_bytes_atomic(file.with_name(f"{name}.report.html"), page.encode())
 
 

@@ -316,10 +316,27 @@ def _of_one_model_each(measured: list[Scores], models: list[str]) -> list[str]:
         bounds = f" [{_percent(low)}, {_percent(high)}]" if first.n[name] else ""
         parts.append(f"{model_title(name)} {_percent(first.mean(name))} %{bounds}")
     n = min(first.n.values())
-    counted = f" (95 % intervals over {n:,} questions)" if n else ""
-    sentences = [f"In {first.title}: {', '.join(parts)}{counted}."]
+    interval = "interval" if len(models) == 1 else "intervals"
+    counted = f" (95 % {interval} over {n:,} questions)" if n else ""
+    guessing = _against_guessing(first, models[0]) if len(models) == 1 else ""
+    sentences = [f"In {first.title}: {', '.join(parts)}{counted}{guessing}."]
     values = [f"{scores.title} {', '.join(_percent(scores.mean(name)) for name in models)}" for scores in rest]
-    return sentences + ([f"Elsewhere, in the same order, per cent: {'; '.join(values)}."] if values else [])
+    order = "" if len(models) == 1 else ", in the same order"
+    return sentences + ([f"Elsewhere{order}, per cent: {'; '.join(values)}."] if values else [])
+
+
+def _against_guessing(scores: Scores, model: str) -> str:
+    "Say on which side of guessing a single model lies; empty where the level of guessing is not known."
+    if scores.chance is None or not scores.n[model]:
+        return ""
+    low, high = scores.interval(model)
+    if low > scores.chance:
+        where = "above"
+    elif high < scores.chance:
+        where = "below"
+    else:
+        where = "not shown to differ from"
+    return f", {where} guessing ({_percent(scores.chance)} %)"
 
 
 def _list_names(names: list[str]) -> str:
@@ -358,6 +375,8 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
 
 
 _ONE_EACH = "One model of each: another seed may turn the order; train several seeds to compare methods."
+_ONE_ALONE = "One model alone: what its method or its training adds is not shown; judge it together with another one."
+_GENERATED = "All questions are about generated scenes: nothing is said about photographs."
 
 
 def _study_limits(scores: Scores, others: list[str], reference: str) -> list[str]:
@@ -430,12 +449,27 @@ def _unlearned(result: Result) -> list[str]:
     limits = []
     for method, log_of in steps.dropna(subset="contrastive_loss").groupby("method", sort=False):
         last = float(log_of.sort_values("step").contrastive_loss.tail(max(1, len(log_of) // 10)).mean())
-        if last > _UNLEARNED * log(batch):
+        guessing, among = _guessing_loss(log_of, batch)
+        if last > _UNLEARNED * guessing:
             limits.append(
                 f"{model_title(str(method))} learned hardly anything yet: after {int(log_of.step.max()):,} steps its "
-                f"loss is {last:.2f}, and guessing among {batch} pairs has {log(batch):.2f}."
+                f"loss is {last:.2f}, and guessing among {among} has {guessing:.2f}."
             )
     return limits
+
+
+def _guessing_loss(
+    log_of: pd.DataFrame,  # the steps of one method
+    batch: int,  # pairs
+) -> tuple[float, str]:  # in nats, and what is guessed among
+    "The contrastive loss of guessing, both ways; wrong captions and near pairs are guessed among, too."
+    names = ("with_negative", "with_further", "with_neighbour")  # shares of the pairs that have one
+    shares = [float(log_of[name].mean()) if name in log_of else 0.0 for name in names]
+    negative, further, near = (0.0 if share != share else share for share in shares)
+    texts = batch * (1 + negative + further + near)
+    images = batch * (1 + near)
+    parts = ["their wrong captions"] * (negative + further > 0) + ["pairs near them"] * (near > 0)
+    return (log(texts) + log(images)) / 2, _join_words([f"{batch} pairs", *parts])
 
 
 def _reference_of(result: Result, models: list[str]) -> str:
@@ -460,7 +494,7 @@ def write_verdict(
     others = [name for name in models if name != reference]
     if not others or len(first.by_seed.dropna()) < 2:
         sentences = _of_one_model_each(measured, [reference, *others])
-        limits = [_ONE_EACH] if others else []
+        limits = [_ONE_EACH if others else _ONE_ALONE]
     else:
         sentences = _main_sentences(first, others, reference)
         if len(others) <= _FEW:
@@ -468,7 +502,13 @@ def write_verdict(
         limits = _study_limits(first, others, reference)
     noun = "method" if "rows" in result.setting else "model"
     lead = " ".join(text for text in (_winner_text(first, noun), _chance_text(measured)) if text)
-    return Verdict(sentences, limits + _model_limits(first, models) + _unlearned(result), lead)
+    if not others:  # the finding comes first
+        sentences = [*sentences, *([lead] if lead else [])]
+        lead = ""
+    limits += _model_limits(first, models) + _unlearned(result)
+    if result.setting.get("models") and all(row["data"].startswith(("generated", "average")) for row in result.rows):
+        limits.append(_GENERATED)
+    return Verdict(sentences, limits, lead)
 
 # %% ../../../nbs/analysis/runs/verdicts.ipynb #vd16
 _FEW_STEPS = 100  # of training, in which no method of this package learns anything

@@ -252,7 +252,8 @@ def onward_lines(
             command = open_command("codes", view, runs=places if second else str(coded.path))
             lines.append({"title": f"Codes of the {name}{whose}", "command": command})
     for name, caption in zip(names, captions):
-        lines.append({"title": f"Edits of the {name}", "command": open_command("edits", {"text": caption}, runs=place)})
+        command = open_command("edits", {"text": caption}, runs=place, captions=folder)
+        lines.append({"title": f"Edits of the {name}", "command": command})
     if other is not None and run.path.name != other.path.name:
         view = {"models": (run.path.name, other.path.name)}
         lines.append({"title": "Both runs as maps", "command": open_command("map", view, runs=places, gallery=folder)})

@@ -166,7 +166,8 @@ class RunsController(Controller):
             except (BadData, OSError) as error:
                 problems.append(f"{entry.name}: {error}")
             logs[entry.name] = log
-        return curves_message(runs if runs else self.selected, logs, self.view, problems)
+        methods = list(dict.fromkeys(entry.method for entry in self.entries if entry.kind == "run"))
+        return curves_message(runs if runs else self.selected, logs, self.view, problems, methods)
 
     def panel(self) -> Message:
         "Return the open panel of the selection."

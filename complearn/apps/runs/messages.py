@@ -8,6 +8,7 @@ __all__ = ['Panel', 'Column', 'Group', 'RunsView', 'shown_entries', 'table_messa
            'about_message', 'selection_table', 'code_text', 'comparison_notebook']
 
 # %% ../../../nbs/apps/runs/messages.ipynb #2ef960ec
+import filecmp
 import json
 import shlex
 import time
@@ -29,6 +30,7 @@ from complearn.analysis.runs.inventory import (
     Entry,
     entries_table,
     entry_settings,
+    main_rows,
     score_name,
     split_title,
 )
@@ -146,7 +148,8 @@ def table_message(
     rows = []
     for entry in chosen[: view.shown]:
         note = memory[entry.name]
-        scores = [[name, _percent(value)] for name, value in entry.scores]
+        abouts = {} if entry.kind == "study" else _score_abouts(entry)
+        scores = [[name, _percent(value), abouts.get(name, "")] for name, value in entry.scores]
         row = {"name": entry.name, "kind": entry.kind, "method": entry.method, "data": entry.data, "state": entry.state}
         row |= {"step": entry.step, "steps": entry.steps, "seed": entry.seed, "scores": scores}
         row |= {
@@ -174,6 +177,25 @@ def table_message(
     content["selected"] = [name for name in view.selected if name in present]
     content["can"] = _possible([entry for entry in entries if entry.name in view.selected], memory)
     return plain(content), []
+
+
+def _score_abouts(
+    entry: Entry,  # of one model
+) -> dict[str, str]:  # by name of the score, such as "95 % interval 29.6 to 82.7, 50 questions; guessing gets 50.0"
+    "Return the interval, the number of questions and the level of guessing of each main score, where they are known."
+    levels = {(row["data"], row["split"], row["metric"]): row["value"] for row in entry.chance}
+    abouts = {}
+    for name, row in main_rows(entry.rows).items():
+        parts = []
+        if row.get("low") is not None and row.get("high") is not None:
+            parts.append(f"95 % interval {_percent(row['low'])} to {_percent(row['high'])}")
+        if row.get("n"):
+            parts.append(f"{row['n']:,} questions")
+        level = levels.get((row["data"], row["split"], row["metric"]))
+        guessing = "" if level is None else f"guessing gets {_percent(level)}"
+        kinds = "the mean over kinds of questions, each counts alike" if row["split"] == "mean" else ""
+        abouts[name] = "; ".join(filter(None, [kinds, ", ".join(parts), guessing]))
+    return abouts
 
 
 def _trains(entries: Sequence[Entry]) -> int:
@@ -216,6 +238,7 @@ def _drawing(
     name: str,  # of the curve
     names: Sequence[str],  # that can be chosen
     groups: Mapping[str, Mapping[str, RunLog]],
+    numbers: Mapping[str, int],  # of the colour of each group
     view: RunsView,
 ) -> dict[str, Any]:
     "One panel of curves, in plain values; scores that are shares are in per cent, as in the table."
@@ -224,10 +247,9 @@ def _drawing(
     if in_percent:
         table = table.assign(**{column: 100 * table[column] for column in ("value", "low", "high")})
     owner = {run: label for label, logs in groups.items() for run in logs}
-    labels = list(groups)
     series = []
     for label, part in table.groupby("label", sort=False):
-        number = labels.index(label if label in groups else owner[label])
+        number = numbers[label if label in groups else owner[label]]
         line = {"label": label, "colour": PALETTE[number % 6], "dashed": number >= 6, "n": int(part.n.max())}
         line |= {
             "x": part.step.tolist(),
@@ -238,6 +260,22 @@ def _drawing(
         series.append(line)
     unit = "%" if in_percent else ""
     return {"title": title, "unit": unit, "name": name, "names": list(names), "series": series}
+
+
+def _line_colours(
+    labels: Mapping[str, Sequence[Entry]],  # the selected runs, as `_labels` groups them
+    methods: Sequence[str],  # of all runs below the folder
+) -> dict[str, int]:  # number of a colour, by label
+    """Return a colour for each line, which depends on its method and not on the order of the selection; a second line
+    of a method takes the next colour that is free."""
+    numbers = {}
+    for label, members in sorted(labels.items(), key=lambda item: item[1][0].name):
+        method = members[0].method
+        number = methods.index(method) if method in methods else 0
+        while number in numbers.values():
+            number += 1
+        numbers[label] = number
+    return numbers
 
 
 def _common_phases(
@@ -302,10 +340,13 @@ def curves_message(
     logs: Mapping[str, RunLog],  # by name of the run, up to date
     view: RunsView,
     problems: Sequence[str] = (),  # logs that cannot be read
+    methods: Sequence[str] = (),  # of all runs below the folder, which decide the colours
 ) -> Message:
     "Loss, learning rate and scores of the selected runs over their steps."
     groups = {}
-    for label, members in _labels(entries).items():
+    labels = _labels(entries)
+    numbers = _line_colours(labels, methods)
+    for label, members in labels.items():
         of_group = {entry.name: logs[entry.name] for entry in members if entry.name in logs}
         if of_group:
             groups[label] = of_group
@@ -315,11 +356,11 @@ def curves_message(
     panels = []
     if losses:
         loss = view.loss if view.loss in losses else losses[0]
-        panels.append(_drawing("Loss", loss, losses, groups, view))
-        panels.append(_drawing("Learning rate", "lr", ["lr"], groups, view))
+        panels.append(_drawing("Loss", loss, losses, groups, numbers, view))
+        panels.append(_drawing("Learning rate", "lr", ["lr"], groups, numbers, view))
     if scores:
         score = view.score if view.score in scores else scores[0]
-        panels.append(_drawing("Score", score, scores, groups, view))
+        panels.append(_drawing("Score", score, scores, groups, numbers, view))
     text = (
         "" if panels else "Select one run or several in the table: their loss, learning rate and scores are drawn here."
     )
@@ -461,7 +502,11 @@ def scores_message(
     has_items = not chosen.endswith(("average", "retrieval"))  # whose questions have captions to choose between
     content = {"type": "scores", "columns": names, "rows": out, "sets": sets, "chosen": chosen, "text": text}
     content |= {"kinds": kinds if has_items else []}  # what a click on a number of a column shows the answers of
-    return plain(content | {"asked": _asked_text(table, chosen.endswith("average"))}), []
+    asked = _asked_text(table, chosen.endswith("average"))
+    counts = [count for _, rows, _ in table for count in question_counts(rows).values()]
+    if asked and ("mean", "accuracy") in columns and counts and max(counts) >= 3 * min(counts):
+        asked += " The mean counts each kind alike, however few its questions."
+    return plain(content | {"asked": asked}), []
 
 
 def _cell(
@@ -520,6 +565,26 @@ def _setting_title(
     return f"{first}: {', '.join(others)}" if others else first
 
 
+def _own_file(
+    entry: Entry,
+    value: Any,  # of its setting
+) -> Path | None:  # None where the value names no file of the study's folder
+    "Return the file that a setting names, if it is a .json file in the folder of the run's study."
+    if not isinstance(value, str) or not value.endswith(".json"):
+        return None
+    path = Path(value).resolve()
+    return path if path.is_file() and path.is_relative_to(entry.path.parent.parent.resolve()) else None
+
+
+def _are_equal_files(
+    entries: Sequence[Entry],  # two
+    values: Sequence[Any],  # of a setting of each
+) -> bool:
+    "Whether two values name files of the same content, such as the same split of photos in the folders of two runs."
+    first, second = map(_own_file, entries, values)
+    return first is not None and second is not None and filecmp.cmp(first, second, shallow=False)
+
+
 def difference_message(
     entries: Sequence[Entry],  # the selected ones
 ) -> Message:
@@ -532,6 +597,7 @@ def difference_message(
         return content, []
     first, second = entries
     rows = differing_values(entry_settings(first), entry_settings(second))
+    rows = [(key, *values) for key, *values in rows if not _are_equal_files(entries, values)]
     content["names"] = [first.name, second.name]
     content["rows"] = [[key, _shown_value(one), _shown_value(other)] for key, one, other in rows]
     content["titles"] = [_setting_title(key) for key, _, _ in rows]
@@ -662,11 +728,24 @@ def comparison_notebook(
         cells += [("markdown", "## Loss"), ("code", loss)]
     scores = (
         "import pandas as pd\n\n"
-        "from complearn.analysis.runs.inventory import Inventory\n\n"
+        "from complearn.analysis.runs.inventory import Inventory, metric_title, split_title\n"
+        "from complearn.core.results import Result\n"
+        "from complearn.evaluation.bench.judging import answers_table, with_intervals\n\n"
         f"entries = {{entry.name: entry for entry in Inventory({str(folder)!r}).look()}}\n"
-        f"rows = [row | {{'run': name}} for name in {names!r} for row in entries[name].rows]\n"
-        "keys = ['data', 'split', 'metric']\n"
-        "pd.DataFrame(rows).pivot_table('value', keys, ['run', 'method']) if rows else 'nothing was measured'"
+        f"chosen = [entries[name] for name in {names!r}]\n"
+        "rows = [\n"
+        "    row | {'method': entry.name if entry.kind == 'run' else f\"{entry.name}, {row['method']}\"}\n"
+        "    for entry in chosen\n"
+        "    for row in entry.rows\n"
+        "    if row['method'] != 'chance'\n"
+        "]\n"
+        "chance = {(row['data'], row['split'], row['metric']): row for entry in chosen for row in entry.chance}\n"
+        "result = Result({}, [*rows, *chance.values()])\n"
+        "table = with_intervals(answers_table(result), result) if rows else pd.DataFrame()\n"
+        "questions = {(row['data'], row['split'], row['metric']): row['n'] for row in rows}\n"
+        "table['questions'] = [questions.get(key) for key in table.index]\n"
+        "table.rename(split_title, level='split').rename(metric_title, level='metric') "
+        "if rows else 'nothing was measured'"
     )
     cells += [("markdown", "## Scores"), ("code", scores)]
     if len(runs) > 1:

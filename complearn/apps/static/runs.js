@@ -263,9 +263,10 @@ class Runs {
     check.checked = selected;
     const labels = tags.map(tag => h("span", { class: "cl-mark" }, tag));
     const of = state !== "done" && steps > step ? ` of ${count(steps)}` : "";
-    const numbers = scores.map(([score, value]) =>
-      h("span", { class: "cl-score", title: meaningOf(score) }, h("span", { class: "cl-muted" }, `${score} `), value),
-    );
+    const numbers = scores.map(([score, value, interval]) => {
+      const title = [meaningOf(score), interval].filter(Boolean).join("; ");
+      return h("span", { class: "cl-score", title }, h("span", { class: "cl-muted" }, `${score} `), value);
+    });
     const done = step == null ? "" : `${count(step)}${of}`;
     const about = [kind, method, done && `${done} steps`].filter(Boolean).join(", ");
     const cell = (column, ...children) => h("td", { "data-col": column }, ...children);
