@@ -74,8 +74,10 @@ def export(
     from complearn.training.runs.opening import load_scorer
 
     opened, other = (
-        one if one is None or callable(getattr(one, "collate", None)) else load_scorer(one, quick_gelu=quick_gelu)
-        for one in (model, start)
+        source
+        if source is None or callable(getattr(source, "collate", None))
+        else load_scorer(source, quick_gelu=quick_gelu)
+        for source in (model, start)
     )
     if other is not None:
         from complearn.models.interpolation import interpolate
@@ -671,8 +673,8 @@ def _noted(
     "Note by what call an app was opened, for its lines of Python."
     from complearn.apps.addresses import Opening
 
-    given = {name: value for name, value in arguments.items() if value is not None and name != "view"}
-    app.controller.opened_by = Opening(f"complearn.{function}", given)
+    noted = {name: value for name, value in arguments.items() if value is not None and name != "view"}
+    app.controller.opened_by = Opening(f"complearn.{function}", noted)
     return app
 
 
@@ -682,7 +684,7 @@ def search(
     **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size, spread, view
 ) -> Any:  # a widget
     "Search pictures with a picture, a text, and a slider between them."
-    given = {"model": model, "pairs": pairs, **options}
+    arguments = {"model": model, "pairs": pairs, **options}
     options = _checked(options, "search")
     pairs = _pictures(pairs, "search", every=True)
     from complearn.apps.search.controller import search as app
@@ -693,12 +695,12 @@ def search(
     if isinstance(model, (str, Path)) and pairs is None:
         folder = Path(model).expanduser()
         if folder.is_dir() and find(folder):
-            return _noted(app(runs=folder, **options), "search", **given)
+            return _noted(app(runs=folder, **options), "search", **arguments)
         find_models(str(model))
     if model is not None and pairs is None:
         remedy = "give a folder of pictures or pairs: complearn.search(model, 'photos/')"
         raise RequestError(f"search: a model that is no run brings no pictures to search in; {remedy}")
-    return _noted(app(pairs, _opened(model, "search"), **options), "search", **given)
+    return _noted(app(pairs, _opened(model, "search"), **options), "search", **arguments)
 
 
 def codes(
@@ -804,7 +806,7 @@ def maps(
 
     `complearn.maps({"before": "ViT-B-32:mine.pt", "after": "results/tuned"}, "photos/")` shows two maps with one
     selection; `.selection` is a DataFrame."""
-    given = {"model": model, "pairs": pairs, **options}
+    arguments = {"model": model, "pairs": pairs, **options}
     options = _checked(options, "maps")
     pairs = _pictures(pairs, "maps")
     from complearn.apps.map.controller import open_map
@@ -812,7 +814,7 @@ def maps(
 
     is_folder = isinstance(model, (str, Path)) and Path(model).expanduser().is_dir()
     if isinstance(model, Run) or is_folder and find(Path(model).expanduser()):
-        return _noted(open_map(runs=_runs(model, "maps"), gallery=pairs, **options), "maps", **given)
+        return _noted(open_map(runs=_runs(model, "maps"), gallery=pairs, **options), "maps", **arguments)
     if type(model).__name__ != "DataFrame":
         model = _opened(model, "maps")
-    return _noted(open_map(model, gallery=pairs, **options), "maps", **given)
+    return _noted(open_map(model, gallery=pairs, **options), "maps", **arguments)

@@ -338,16 +338,16 @@ def find_notebook(
     rooms = {room: list((folder / room).glob("*.ipynb")) for room in ("benchmarks", "experiments")}
     notebooks = {path.name: path for paths in rooms.values() for path in paths}  # an experiment before a benchmark
     notebooks |= {f"{room}/{path.name}": path for room, paths in rooms.items() for path in paths}
-    for known in ("/".join(Path(name).parts[-2:]), Path(name).name):
-        if known in notebooks:
-            return notebooks[known]
+    for key in ("/".join(Path(name).parts[-2:]), Path(name).name):
+        if key in notebooks:
+            return notebooks[key]
     if not notebooks:
         raise FileNotFoundError(
             f"there is no {Path(name).absolute()}, and no notebooks of experiments beside complearn; clone its "
             f"repository, and install it from there: pip install -e ."
         )
     raise FileNotFoundError(
-        f"there is no notebook {name}; there are {', '.join(sorted(known for known in notebooks if '/' not in known))}"
+        f"there is no notebook {name}; there are {', '.join(sorted(key for key in notebooks if '/' not in key))}"
     )
 
 
@@ -463,18 +463,18 @@ def open_app(
 
     note_typed(app)
     check_declared("app", app)
-    given = {name: [value] if isinstance(value, str) else list(value or ()) for name, value in options.items()}
-    for name, paths in given.items():
+    paths_of = {name: [value] if isinstance(value, str) else list(value or ()) for name, value in options.items()}
+    for name, paths in paths_of.items():
         for path in paths:
             if name != "view":
                 _check_path(f"--{name}", path)
-    if given.get("runs"):
-        _check_runs(app, given["runs"])
+    if paths_of.get("runs"):
+        _check_runs(app, paths_of["runs"])
     need("voila", "lab")
     print(f"{app}: starting its server; the address comes in a moment", flush=True)
     from complearn.apps.serving import main as serve
 
-    serve([app, *(word for name, paths in given.items() for path in paths if path for word in (f"--{name}", path))])
+    serve([app, *(word for name, paths in paths_of.items() for path in paths if path for word in (f"--{name}", path))])
 
 
 @app.command(

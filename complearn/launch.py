@@ -140,10 +140,10 @@ def _absent_machines(
     folder = own_folder(Run.open(options.run).path, "nodes.tmp")
     since = began - 60 * options.within
     came = sorted(file.name for file in folder.iterdir() if file.stat().st_mtime >= since)
-    known = f"{len(came)} of {options.nodes} machines came" if len(came) < options.nodes else "not all came"
+    count = f"{len(came)} of {options.nodes} machines came" if len(came) < options.nodes else "not all came"
     command = shlex.join(["python", "-m", "complearn.launch", *_command_of(options)])
     return (
-        f"{known} to {options.at} within {options.within:g} minutes: {', '.join(came)}. Start the same command on each "
+        f"{count} to {options.at} within {options.within:g} minutes: {', '.join(came)}. Start the same command on each "
         f"machine ({command}), let all reach {options.at}, keep the run's folder on a disk that they share, or "
         f"give them longer by --within MINUTES"
     )

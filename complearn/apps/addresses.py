@@ -128,13 +128,13 @@ class Opening:
     ) -> "Opening":
         "Note an app's function and those of its arguments that are not the function's own."
         usual = {name: parameter.default for name, parameter in signature(app).parameters.items()}
-        given = {
+        noted = {
             name: value
             for name, value in arguments.items()
             if value is not None and not (isinstance(value, _PLAIN) and value == usual[name])
         }
         function = f"complearn.{door}" if door else f"{app.__module__}.{app.__name__}"
-        return cls(function, {(names or {}).get(name, name): value for name, value in given.items()})
+        return cls(function, {(names or {}).get(name, name): value for name, value in noted.items()})
 
     def code(
         self,

@@ -358,9 +358,9 @@ def _app_settings(
         if isinstance(path, list):
             if "Sequence" not in str(parameters[name].annotation):
                 raise RequestError(f"{app} shows one {kind}, and --{name} is given {len(path)} times; give it once")
-            for one in path:
-                _app_settings(app, {**options, name: one})  # says what is wrong with it
-            settings[name] = [str(Path(one).resolve()) for one in path]
+            for item in path:
+                _app_settings(app, {**options, name: item})  # says what is wrong with it
+            settings[name] = [str(Path(item).resolve()) for item in path]
             continue
         if name == "captions" and Path(path).is_dir() and (source := photo_reader(Path(path).resolve())) is not None:
             path = json.dumps(source)  # a folder of photos

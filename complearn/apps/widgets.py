@@ -143,14 +143,14 @@ class Controller:
         if name not in self.actions:
             raise RequestError(unknown_name("action", name, sorted(self.actions)))
         method = self.actions[name]
-        given = {key: request[key] for key in request if key not in ("action", "gesture")}
+        values = {key: request[key] for key in request if key not in ("action", "gesture")}
         gesture = request.get("gesture")
         self._gesture = gesture if type(gesture) is int else None
         fault = ""
         if name == "connect" and self.address_type is not None:
-            view = given.pop("view", None)
+            view = values.pop("view", None)
             fault = "" if view is None else self._show_or_say(view)
-        arguments = vars(strict(method.arguments, given, name))
+        arguments = vars(strict(method.arguments, values, name))
         if method.takes_content:
             arguments = {**arguments, "content": bytes(buffers[0]) if buffers else b""}
         if method.needs_model:

@@ -145,13 +145,13 @@ def _delete_entry(
 
 def _half_written(folder: Path) -> list[Path]:
     "The temporary files and folders of processes that are no longer there."
-    found = []
+    paths = []
     for place, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             written = leftover(name)
             if written and written.ending == "tmp" and is_abandoned(Path(place, name), written.process, written.host):
-                found.append(Path(place, name))
-    return found
+                paths.append(Path(place, name))
+    return paths
 
 
 def make_room(
@@ -237,9 +237,9 @@ def keep_folder(
     temporary folder, which is deleted when the process ends."""
     try:
         try:
-            made = make(folder)
+            result = make(folder)
         except FileNotFoundError:  # another process has made room meanwhile
-            made = make(folder)
+            result = make(folder)
     except OSError as error:
         if not any(error.errno in numbers for numbers in REFUSALS):
             raise
@@ -249,7 +249,7 @@ def keep_folder(
             atexit.register(shutil.rmtree, temporary, ignore_errors=True)
             return make(Path(temporary) / folder.name)
     _note_written(folder, sum(file.stat().st_size for file in _files_in(folder)))
-    return made
+    return result
 
 # %% ../../nbs/core/caches.ipynb #cx11
 def _known_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:

@@ -302,8 +302,8 @@ def leftover(
     name: str,  # of a file or a folder
 ) -> Leftover | None:  # None: it is no temporary one
     "Read a temporary name."
-    found = re.fullmatch(r"\.(.+)\.([0-9]{1,9})(?:@([A-Za-z0-9-]{1,24}))?\.(tmp|old)", name)
-    return Leftover(found[1], int(found[2]), found[3] or "", found[4]) if found else None
+    match = re.fullmatch(r"\.(.+)\.([0-9]{1,9})(?:@([A-Za-z0-9-]{1,24}))?\.(tmp|old)", name)
+    return Leftover(match[1], int(match[2]), match[3] or "", match[4]) if match else None
 
 
 def _last_change(path: Path) -> float:
@@ -365,15 +365,15 @@ def clear_leftovers(
     except OSError:  # it is made later, or whoever writes says why it cannot be read
         return
     for name in names:
-        found = leftover(name)
+        parts = leftover(name)
         place = path.with_name(name)
-        if found is None or found.of != path.name:
+        if parts is None or parts.of != path.name:
             continue
-        is_own = found.process == os.getpid() and found.host in ("", host_name())
-        if is_own or not is_abandoned(place, found.process, found.host):
+        is_own = parts.process == os.getpid() and parts.host in ("", host_name())
+        if is_own or not is_abandoned(place, parts.process, parts.host):
             continue
         with suppress(OSError):  # read-only, or another process does the same
-            if found.ending == "old" and not path.exists():
+            if parts.ending == "old" and not path.exists():
                 os.rename(place, path)
             elif place.is_dir():
                 _remove(place)
@@ -442,10 +442,10 @@ def check_replaceable(
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; name a new folder")
     if path.exists():
-        there = sorted(file.name for file in path.iterdir())
+        existing = sorted(file.name for file in path.iterdir())
     else:
-        there = []
-    strange = [name for name in there if name not in names] or (there if names[0] not in there else [])
+        existing = []
+    strange = [name for name in existing if name not in names] or (existing if names[0] not in existing else [])
     if strange:
         names = ", ".join(strange[:3] + ["..."] * (len(strange) > 3))
         raise FileExistsError(f"{path} holds other files ({names}); name a new folder")

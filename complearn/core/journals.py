@@ -154,18 +154,18 @@ def _changed_singles(path: Path, parts: list[_Part], also_gone: bool) -> list[st
     """As `_changed` where each line has a digest: lines are known by their content, so that one that is gone, or is
     longer than it was, says nothing of the others. Lines that are gone have the numbers after the last line."""
     digests = [_digest(line) for line in whole_lines(path)]
-    known = Counter(part.digest for part in parts)
+    expected = Counter(part.digest for part in parts)
     is_known = []
     for digest in digests:
-        is_known.append(known[digest] > 0)
-        known[digest] -= is_known[-1]
-    missing = sum(known[digest] for digest in known if known[digest] > 0)
+        is_known.append(expected[digest] > 0)
+        expected[digest] -= is_known[-1]
+    missing = sum(expected[digest] for digest in expected if expected[digest] > 0)
     last = max((k for k, fits in enumerate(is_known) if fits), default=-1)
     changed = [k for k, fits in enumerate(is_known) if not fits and k < last]
     after = list(range(last + 1, len(digests)))
     changed += after[: max(0, missing - len(changed))]  # those after them came later, as before a kill
-    gone = range(len(digests), len(digests) + max(0, missing - len(changed))) if also_gone else ()
-    return [str(k + 1) for k in (*changed, *gone)]
+    lost = range(len(digests), len(digests) + max(0, missing - len(changed))) if also_gone else ()
+    return [str(k + 1) for k in (*changed, *lost)]
 
 
 def _changed(path: Path, parts: list[_Part], also_gone: bool) -> list[str]:

@@ -50,11 +50,11 @@ def hold(
     "Hold a lock; raise `Held` where another process holds it, and `ForeignFile` where it is a link or no file."
     path = own_path(folder, name)
     began = time.monotonic()
-    said = False
+    has_warned = False
     while True:
         file = open_own(folder, name, "a+")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if not wait or not said else 0))
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if not wait or not has_warned else 0))
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
         except BlockingIOError:
@@ -64,7 +64,7 @@ def hold(
             if not wait:
                 raise Held(path, holder) from None
             if time.monotonic() - began > PATIENCE:
-                said = True
+                has_warned = True
                 _LOG.warning("waiting for process %s, which holds %s", holder or "?", path)
             else:
                 time.sleep(0.002)

@@ -150,7 +150,7 @@ class Registry(Mapping):
         Raises RequestError for a part that a notebook's cell defines, since no other process can import it."""
         name = self.find(name)
         module = self.module(name)
-        if module.split(".")[0] in {"complearn", *(known.split(".")[0] for known in _installed)}:
+        if module.split(".")[0] in {"complearn", *(package.split(".")[0] for package in _installed)}:
             return name
         if module == "__main__" or importlib.util.find_spec(module) is None:
             file = f"my_{self.what.replace(' ', '_')}s"
@@ -177,10 +177,10 @@ class Registry(Mapping):
             raise RequestError(unknown_name(self.what, name, list(self.entries)))
         if name in TYPED and module not in ALLOWED:
             allow_code(name, self.what)
-        inside = [known for known in self.entries if f"{self.module(known)}.".startswith(f"{module}.")]
-        for known in inside:
-            if attribute in (known, getattr(self.sources.get(known), "__name__", "")):
-                return known
+        inside = [entry for entry in self.entries if f"{self.module(entry)}.".startswith(f"{module}.")]
+        for entry in inside:
+            if attribute in (entry, getattr(self.sources.get(entry), "__name__", "")):
+                return entry
         if module in sys.modules:
             registered = ", ".join(inside) or "none"
             remedy = f"register {attribute!r} beside its definition"

@@ -200,9 +200,9 @@ class Run:
         self,
     ) -> str:  # what a person should know; empty where the same versions go on
         "Note that this process goes on with a run, if another version of the code or of a library began it."
-        made = [self.provenance, *self._continuations()][-1]
+        previous = [self.provenance, *self._continuations()][-1]
         now = {"code": code_version(), "versions": versions()}
-        differing = differences({name: made.get(name) for name in now}, now)
+        differing = differences({name: previous.get(name) for name in now}, now)
         if not differing:
             return ""
         step = max(self.checkpoint_steps(), default=0)

@@ -333,10 +333,10 @@ class NameDigest:
         else:
             name = ""
         if isinstance(pair.negatives, Contradictions):
-            given = ()
+            negatives = ()
         else:
-            given = pair.negatives or ()
-        texts = (*(pair.views or ()), *([given] if isinstance(given, str) else given))
+            negatives = pair.negatives or ()
+        texts = (*(pair.views or ()), *([negatives] if isinstance(negatives, str) else negatives))
         self._digest.update("\x1f".join((pair.id, pair.image_id, pair.caption or "", name, *texts)).encode() + b"\x1e")
 
     @property

@@ -141,9 +141,9 @@ def may_hold(
         n_clauses = max(1, int((claims[..., 0] > 0).sum(-1).max()))
         n_objects = max(1, int((scenes[..., :ITEMS] != _NO_OBJECT).sum(-1).max()))
     kind, extra, *phrases = rearrange(claims[..., :n_clauses, :], "... clause number -> number clause ...")
-    words, known, related = torch.split(rearrange(scenes, "... number -> number ..."), [ITEMS, ITEMS, len(RELATIONS)])
-    possible, least = _fitting(*phrases[:2], words[:n_objects], known[:n_objects])
-    others, _ = _fitting(*phrases[2:], words[:n_objects], known[:n_objects])
+    words, masks, related = torch.split(rearrange(scenes, "... number -> number ..."), [ITEMS, ITEMS, len(RELATIONS)])
+    possible, least = _fitting(*phrases[:2], words[:n_objects], masks[:n_objects])
+    others, _ = _fitting(*phrases[2:], words[:n_objects], masks[:n_objects])
     most = sum(fits.long() for fits in possible)
     rows = sum(fits * (((1 << ITEMS) - 1) << ITEMS * i) for i, fits in enumerate(possible))
     columns = sum(fits * (sum(1 << ITEMS * i for i in range(ITEMS)) << j) for j, fits in enumerate(others))
@@ -432,11 +432,11 @@ def further_caption(
     first: str | None,  # the first negative caption of this draw
 ) -> str | None:  # None if there is none with other words
     "Draw a second negative caption for a pair."
-    known = {normalize_caption(text) for text in (caption, first) if text is not None}
+    used = {normalize_caption(text) for text in (caption, first) if text is not None}
     for k in range(_TRIES):
         number = derive(draw or 0, "second negative", k) % 2**32
         text = _draw_caption(pair, caption, number, wanted.further, rng(number, "negative"))
-        if text is not None and normalize_caption(text) not in known:
+        if text is not None and normalize_caption(text) not in used:
             return text
     return None
 
@@ -556,14 +556,14 @@ class DrawNegatives:
 
 def _known_facts(pairs: Sequence[Pair], wrong: Sequence[str | None]) -> tuple[Tensor, Tensor]:
     "The claims of wrong and right captions and the scenes in numbers, or that they are unknown."
-    known = [pair.negatives if isinstance(pair.negatives, Contradictions) else None for pair in pairs]
+    sources = [pair.negatives if isinstance(pair.negatives, Contradictions) else None for pair in pairs]
 
     def claims(source, text):
         claim = None if source is None else source.claims.get(text)
         return _claim_numbers(None) if claim is None else claim
 
-    both = [[claims(source, text), claims(source, pair.caption)] for source, text, pair in zip(known, wrong, pairs)]
-    scenes = [_scene_numbers(None) if source is None else source.scene for source in known]
+    both = [[claims(source, text), claims(source, pair.caption)] for source, text, pair in zip(sources, wrong, pairs)]
+    scenes = [_scene_numbers(None) if source is None else source.scene for source in sources]
     return torch.from_numpy(np.stack([np.stack(each) for each in both])), torch.from_numpy(np.stack(scenes))
 
 

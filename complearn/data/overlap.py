@@ -127,7 +127,7 @@ class Photos:
         items: Iterable[Any],  # pairs, choices, claims
     ) -> tuple[list[str], int]:  # how each item is known: "name or content", "look" or ""; number of distinct images
         "Whether each item shows one of these photos."
-        known = []
+        results = []
         distinct = set()
         undecided = {}
         for number, (images, image_ids, _) in enumerate(item_contents(items)):
@@ -136,7 +136,7 @@ class Photos:
             is_known = set().union(*keys) & self.sources.keys() or any(
                 self.has_named(image, name) for image, name in zip_longest(images, image_ids) if name is not None
             )
-            known.append("name or content" if is_known else "")
+            results.append("name or content" if is_known else "")
             for image, key, name in (
                 [] if is_known else zip_longest(images, keys, image_ids[: len(images)], fillvalue="")
             ):
@@ -147,8 +147,8 @@ class Photos:
             images, numbers = zip(*entries.values())
             others = [image for image, other in self.sources.values() if not source or other != source]
             for k in (k for part, is_copy in zip(numbers, are_copies(images, others)) if is_copy for k in part):
-                known[k] = "look"
-        return known, len(distinct)
+                results[k] = "look"
+        return results, len(distinct)
 
 # %% ../../nbs/data/overlap.ipynb #c013
 def find_overlap(

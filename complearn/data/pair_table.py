@@ -439,7 +439,7 @@ class PairTable(Sequence):
         captions = self._column("caption")
         if all(batch.column("views").null_count == len(batch) for batch in self._batches):
             return captions
-        return [text for own, others in zip(captions, self._column("views")) for text in (own, *(others or ()))]
+        return [text for caption, others in zip(captions, self._column("views")) for text in (caption, *(others or ()))]
 
     def fingerprint(self) -> str:
         "As `data.loading.fingerprint` of a list of the same pairs; of a whole table it was computed at its writing."
@@ -456,9 +456,9 @@ class PairTable(Sequence):
     ) -> str:
         """As `data.loading.content_fingerprint` of a list; kept next to a whole table whose images do not change
         unseen, such as one of shards, which is of no use once a shard has changed."""
-        kept = self.info.get("content")
-        if self.rows is None and kept and (not like or like.partition(":")[0] == kept.partition(":")[0]):
-            return kept
+        stored = self.info.get("content")
+        if self.rows is None and stored and (not like or like.partition(":")[0] == stored.partition(":")[0]):
+            return stored
         value = content_fingerprint(_Iterated(self), like)
         if self.rows is None and not like and self.info["are_inside"]:
             self.info = {**self.info, "content": value}

@@ -156,16 +156,16 @@ class PairStream:
         rows: dict[int, set[int]] = {}
         for shard, place in places:
             rows.setdefault(shard, set()).add(place)
-        found = {}
+        by_place = {}
         for shard, numbers in rows.items():
             pairs = (pair for part in self.read(shard) for pair in part)
             for place, pair in enumerate(itertools.islice(pairs, max(numbers) + 1)):
                 if place in numbers:
-                    found[shard, place] = pair
+                    by_place[shard, place] = pair
         for shard, place in places:
-            if (shard, place) not in found:
+            if (shard, place) not in by_place:
                 self.refuse_shorter(shard, place)
-        return [found[shard, place] for shard, place in places]
+        return [by_place[shard, place] for shard, place in places]
 
     def refuse_shorter(
         self,
@@ -337,7 +337,7 @@ class StreamLoader(Loader):
 
     def _walk(self, number: int) -> _Walk:
         "Return a walk at the beginning of a batch."
-        nearest = max((known for known in list(self.cursors) if known <= number), default=0)
+        nearest = max((start for start in list(self.cursors) if start <= number), default=0)
         walk = _Walk(self.pairs, self.seed, self.batch_size, self.cursors.get(nearest))
         for _ in range((number - nearest) * self.batch_size):
             next(walk)

@@ -29,8 +29,8 @@ def binding_times(
     for (method, seed), part in monitors.groupby(["method", "seed"], sort=False):
         part = shared_evaluations(part, every)
         step = steps_to_binding(part, split, level, data=data)
-        asked = part[(part.split == split) & (part.data == data)]
-        last = int(asked.step.max())
+        rows = part[(part.split == split) & (part.data == data)]
+        last = int(rows.step.max())
         lines.append(
             {"method": method, "seed": seed, "time": last if step is None else step, "bound": step is not None}
         )
@@ -87,9 +87,9 @@ def compare_times(
     columns = [(table.time.loc[shared].to_numpy(float), table.bound.loc[shared].to_numpy(bool)) for table in tables]
     generator = rng(seed, "worlds", len(shared))
     ratios = [_ratio(columns, generator.integers(len(shared), size=len(shared))) for _ in range(draws)]
-    known = np.array([value for value in ratios if not np.isnan(value)])
+    defined = np.array([value for value in ratios if not np.isnan(value)])
     # of these values the ends are taken as they are: an interpolation between a number and infinity has no value
-    low, high = np.quantile(known, (0.025, 0.975), method="nearest") if len(known) else (np.nan, np.nan)
+    low, high = np.quantile(defined, (0.025, 0.975), method="nearest") if len(defined) else (np.nan, np.nan)
     samples = [scipy.stats.CensoredData.right_censored(when, ~bound) for when, bound in columns]
     anybody = any(bound.any() for _, bound in columns)
     p = float(scipy.stats.logrank(*samples).pvalue) if anybody else np.nan

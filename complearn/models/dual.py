@@ -246,8 +246,8 @@ class Dual(nn.Module):
                 self.logit_scale.copy_(self.logit_scale.clamp(max=self.largest))
         negative_image = None
         if NegativeImages in batch:  # both in one pass of the vision agent
-            image, shown = _split_output(self.read(vision, _join_negative_images(batch)), len(batch))
-            negative_image = shown.embedding
+            image, wrong_image = _split_output(self.read(vision, _join_negative_images(batch)), len(batch))
+            negative_image = wrong_image.embedding
         else:
             if ImageVectors in batch:
                 image = AgentOutput(batch[ImageVectors].values)

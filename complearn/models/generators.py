@@ -58,11 +58,11 @@ def _edit_prompt(
     "The question that a language model is asked."
     before, after = EXAMPLES.get(operator.partition("_")[0], EXAMPLES["replace"])
     task = OPERATORS.get(operator, operator.replace("_", " "))
-    told = "".join(f" {text}\nThat is no answer: it {reason}. Write another.\nEdited:" for text, reason in refused)
+    retries = "".join(f" {text}\nThat is no answer: it {reason}. Write another.\nEdited:" for text, reason in refused)
     return (
         f"Edit the caption so that it becomes false of its picture: {task}. Change as few words as possible and keep "
         f"the rest. The new caption must read as naturally as the old one, and say what somebody could photograph. "
-        f"Answer with the new caption alone.\nCaption: {before}\nEdited: {after}\nCaption: {caption}\nEdited:{told}"
+        f"Answer with the new caption alone.\nCaption: {before}\nEdited: {after}\nCaption: {caption}\nEdited:{retries}"
     )
 
 
@@ -138,12 +138,12 @@ class CausalGenerator:
     def propose(self, caption: str, operator: str, n: int = 1) -> list[str]:
         "Sample up to n sentences."
         prompt = _edit_prompt(caption, operator)
-        asked = [self._ask(prompt, caption, operator, k) for k in range(n)]
+        requests = [self._ask(prompt, caption, operator, k) for k in range(n)]
         try:
-            return [self._answer(each) for each in asked]
+            return [self._answer(each) for each in requests]
         finally:  # after an error nobody waits for the others
             with self._queue:
-                left = [each for each in self._waiting if each[2] not in asked]
+                left = [each for each in self._waiting if each[2] not in requests]
                 self._waiting.clear()
                 self._waiting.extend(left)
 

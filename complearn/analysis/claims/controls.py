@@ -205,10 +205,10 @@ def _control_line(
         values = _last_rows(ahead).value.astype(float).tolist()
         test = paired_test(values, [0.0] * len(values))
         behind_level = 0.0
-    found = {name: getattr(test, name, None) for name in ("n", "mean", "low", "high", "p_t")}
-    line |= {"difference": found["mean"], "low": found["low"], "high": found["high"], "p": found["p_t"]}
+    numbers = {name: getattr(test, name, None) for name in ("n", "mean", "low", "high", "p_t")}
+    line |= {"difference": numbers["mean"], "low": numbers["low"], "high": numbers["high"], "p": numbers["p_t"]}
     gate = _gate_line(control, rows, behind_level) if control.gate else {"gate": "none declared"}
-    return line | {"n": int(found["n"]), "reached": float(_last_rows(ahead).value.astype(float).mean())} | gate
+    return line | {"n": int(numbers["n"]), "reached": float(_last_rows(ahead).value.astype(float).mean())} | gate
 
 
 def _word(
@@ -270,13 +270,13 @@ def describe_controls(
     sizes = table.groupby("notebook").size()
     for line in table.itertuples():
         of_n = f"{line.n} {'seed' if line.n == 1 else 'seeds'}"
-        found = "" if pd.isna(line.low) else f", {line.difference:+.2f} [{line.low:+.2f}, {line.high:+.2f}], {of_n}"
+        result = "" if pd.isna(line.low) else f", {line.difference:+.2f} [{line.low:+.2f}, {line.high:+.2f}], {of_n}"
         if pd.notna(line.p_holm):
             several = f" (Holm over {sizes[line.notebook]})" if sizes[line.notebook] > 1 else ""
-            found += f", p = {line.p_holm:.2g}{several}"
-        shown = {name: getattr(line, name) for name in ("floor", "reached", "ceiling")}
-        levels = ", ".join(f"{name} {value:.2f}" for name, value in shown.items() if pd.notna(value))
+            result += f", p = {line.p_holm:.2g}{several}"
+        means = {name: getattr(line, name) for name in ("floor", "reached", "ceiling")}
+        levels = ", ".join(f"{name} {value:.2f}" for name, value in means.items() if pd.notna(value))
         if line.n:
-            found += f"; gate {line.gate} ({levels})"
-        lines.append(f"- **{line.control}** ({line.must}): *{line.verdict}*{found} (`{line.notebook}`).")
+            result += f"; gate {line.gate} ({levels})"
+        lines.append(f"- **{line.control}** ({line.must}): *{line.verdict}*{result} (`{line.notebook}`).")
     return lines

@@ -342,14 +342,14 @@ def claim_test(
         claimed = claim.sign * _subtract(np.log(claim.theirs).tolist() if claim.relative else claim.theirs)
     else:
         claimed = None
-    known = claimed is not None and test.deviation is not None
+    has_power = claimed is not None and test.deviation is not None
     if test.deviation is None:
         power_least = None
     else:
         power_least = paired_power(claim.matters + claim.margin, test.deviation, test.n)
     return values, measures | {
         "claimed": claimed,
-        "power": paired_power(claimed + claim.margin, test.deviation, test.n) if known else None,
+        "power": paired_power(claimed + claim.margin, test.deviation, test.n) if has_power else None,
         "power_least": power_least,
     }
 
@@ -424,11 +424,11 @@ def _ask_controls(
         values, measures = claim_test(control, rows)
         if not measures:
             return "not testable here", "no control", control.headline
-        told, _ = _word(control, rows, preset, values, measures, levels)
-        if told == word or (word, told) == ("holds", "by construction"):
+        its_word, _ = _word(control, rows, preset, values, measures, levels)
+        if its_word == word or (word, its_word) == ("holds", "by construction"):
             continue
         if word == "holds":
-            return "open", "below its control" if told == "opposite" else "not beyond its control", control.headline
+            return "open", "below its control" if its_word == "opposite" else "not beyond its control", control.headline
         if _does_as_much(claim, control, rows):
             return "opposite", "and so does the control", control.headline
         return "open", "opposite, not beyond its control", control.headline

@@ -200,8 +200,8 @@ def claims_screen(
             interval = f" [{_number(line.low, factor)}, {_number(line.high, factor)}]"
         text["effect"] = f"{_number(line.difference, factor)}{interval} {unit}".strip()
         text["paper"] = _number(line.claimed, factor) if pd.notna(line.claimed) else ""
-        said = _notes(table, headline) or [_reason(line, factor, unit)]
-        why = ", ".join(filter(None, (*said, line.status)))
+        reasons = _notes(table, headline) or [_reason(line, factor, unit)]
+        why = ", ".join(filter(None, (*reasons, line.status)))
         lines.append(text | {"n": f"{line.n:g}", "verdict": line.verdict, "why": why})
     columns = ["number", "claim", "setting", "effect", "paper", "n", "verdict", "why"]
     return pd.DataFrame(lines, columns=columns).fillna("").set_index("number")
@@ -427,7 +427,7 @@ def _gate_texts(claim: Claim, study: StudyResults) -> list[str]:
     "The gate, the smallest effect of interest and the chain of controls of one claim."
     levels = gate(claim, study)
     places = dict(zip(("side a", "side b", "side c", "side d"), map(str, claim.sides)))
-    known = ", ".join(
+    measured = ", ".join(
         f"{name} ({places[name]}) {value}" if name in places else f"{name} {value}"
         for name, value in levels.items()
         if value != _UNKNOWN
@@ -440,7 +440,7 @@ def _gate_texts(claim: Claim, study: StudyResults) -> list[str]:
         result = judge(alone, study.rows_of(alone), str(study.setting.get("preset", "")), study.chance)
         chain.append(f"{control.headline} ({result['verdict']})")
     return [
-        f"Gate: {known}.",
+        f"Gate: {measured}.",
         *([f"Not measured: {missing}."] if missing else []),
         f"Smallest effect of interest of {least.kind}: {claim.matters:g}, {least.reason} (chosen {least.chosen}).",
         f"Controls: {'; '.join(chain) or 'none was declared'}.",

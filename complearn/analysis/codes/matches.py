@@ -95,20 +95,20 @@ def match_quality(
 ) -> dict[str, float | int]:
     """How alike two codebooks are: the mean correlation of matched codes, that of chance, and the share of codes beyond
     95 % of it."""
-    found, chance = (match_codes(first, second, most, shuffle).correlation for shuffle in (None, seed))
+    matched, chance = (match_codes(first, second, most, shuffle).correlation for shuffle in (None, seed))
     if len(chance):
         limit = float(chance.quantile(0.95))
     else:
         limit = 0.0
     means = {
         name: float(values.mean()) if len(values) else 0.0
-        for name, values in (("correlation", found), ("chance", chance))
+        for name, values in (("correlation", matched), ("chance", chance))
     }
     return {
-        "codes": len(found),
+        "codes": len(matched),
         **means,
         "chance_95": limit,
-        "beyond_chance": float((found > limit).mean()) if len(found) else 0.0,
+        "beyond_chance": float((matched > limit).mean()) if len(matched) else 0.0,
     }
 
 

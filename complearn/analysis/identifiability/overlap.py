@@ -192,8 +192,8 @@ def _read_judgement(
 ) -> str:  # the name of an operator, `NO_OPERATOR`, or that it cannot be read
     "The first name that an answer holds."
     names = "|".join(map(re.escape, sorted((*OPERATORS, NO_OPERATOR), key=len, reverse=True)))
-    found = re.search(rf"(?<![a-z_])({names})(?![a-z_])", without_thinking(answer).lower())
-    return found[1] if found else _UNREADABLE
+    match = re.search(rf"(?<![a-z_])({names})(?![a-z_])", without_thinking(answer).lower())
+    return match[1] if match else _UNREADABLE
 
 
 def judge_rows(
@@ -208,12 +208,12 @@ def judge_rows(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = pool.map(lambda pair: judge.answer(_judge_prompt(*pair[1:])), pairs)
         bar = Progress(answers, f"judging {data}", unit="negative", disable=not progress, total=len(pairs))
-        said = list(map(_read_judgement, bar))
+        judgements = list(map(_read_judgement, bar))
     splits: dict[str, list[str]] = {}
-    for (split, *_), name in zip(pairs, said):
+    for (split, *_), name in zip(pairs, judgements):
         splits.setdefault(split, []).append(name)
     rows = []
-    for split, part in [*splits.items(), *([("all", said)] if said else [])]:
+    for split, part in [*splits.items(), *([("all", judgements)] if judgements else [])]:
         counts = Counter(part)
         counts[ANY] = len(part) - counts[NO_OPERATOR] - counts[_UNREADABLE]
         rows += [_share_row(name, data, split, "judged", k, len(part)) for name, k in counts.items()]

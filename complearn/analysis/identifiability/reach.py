@@ -56,9 +56,9 @@ def coverage_rows(
         part = [each for each in explained if each.split == split]
         here = [each for each in part if is_one_place(split, each.caption, each.negative)]
         reached = sum(each.level in ("offered", "exact") for each in here)
-        own = sum(each.levels.get(split) in ("offered", "exact") for each in here)
+        by_operator = sum(each.levels.get(split) in ("offered", "exact") for each in here)
         parts = (("one place", len(here), len(part)), ("reached", reached, len(here)))
-        for metric, count, n in (*parts, ("reached by its operator", own, len(here))):
+        for metric, count, n in (*parts, ("reached by its operator", by_operator, len(here))):
             share = [count / n, *wilson(count, n)] if n else [None] * 3
             rows.append(row("coverage", None, None, None, part[0].data, split, metric, *share, n))
     return rows

@@ -71,24 +71,24 @@ class RoleWorld:
         bags = np.stack(np.triu_indices(self.words, 1), 1)[draws.permutation(self.words * (self.words - 1) // 2)]
         turned = draws.random(len(bags)) < 0.5
         first = np.where(turned[:, None], bags[:, ::-1], bags)
-        own = draws.integers(self.attributes, size=len(bags))
+        values = draws.integers(self.attributes, size=len(bags))
         both = round(self.order * len(bags))
         pairs = np.concatenate([first, first[:both, ::-1]])
-        own = np.concatenate([own, own[:both]])
+        values = np.concatenate([values, values[:both]])
         free = draws.permutation(2 * len(bags))
         free = free[free < len(pairs)][: round(self.attribute * len(pairs))]
-        more = [np.c_[pairs[free], (own[free] + k) % self.attributes] for k in range(1, self.attributes)]
-        scenes = np.concatenate([np.c_[pairs, own], *more])
+        more = [np.c_[pairs[free], (values[free] + k) % self.attributes] for k in range(1, self.attributes)]
+        scenes = np.concatenate([np.c_[pairs, values], *more])
         return scenes + np.array([0, 0, self.words])
 
     @cached_property
     def _images(self) -> tuple[Float[np.ndarray, "scene shared"], Mixing]:
         "Return the content that each scene shows, and the mixture of images."
         fixed = rng(self.seed, "images")
-        shown = fixed.normal(size=(self.tokens, self.vocabulary, self.shared)) / np.sqrt(self.tokens)
+        contents = fixed.normal(size=(self.tokens, self.vocabulary, self.shared)) / np.sqrt(self.tokens)
         size = self.shared + self.private
         mixing = Mixing.draw(fixed.normal(size=(size, 2 * size)) / np.sqrt(size), self.layers, fixed)
-        return sum(shown[place][self.scenes[:, place]] for place in range(self.tokens)), mixing
+        return sum(contents[place][self.scenes[:, place]] for place in range(self.tokens)), mixing
 
     def draw(
         self,
@@ -134,9 +134,9 @@ def premise(
     unsaid = world.scenes.copy()
     unsaid[:, 2] = world.unsaid
     texts = np.concatenate([world.scenes, unsaid])
-    own = inverse_scenes(world, texts).sum(1)
+    seeing = inverse_scenes(world, texts).sum(1)
     left = inverse_scenes(world, texts, blind_to).sum(1)
-    return float((own == left).mean()), float(np.log(left / own).mean())
+    return float((seeing == left).mean()), float(np.log(left / seeing).mean())
 
 # %% ../../../nbs/analysis/identifiability/redundancy.ipynb #rd00011
 def _text_number(
@@ -164,8 +164,8 @@ def averaged_readings(
     if blind_to == "swap":
         alike = [texts, texts[:, [1, 0, 2]]]
     elif blind_to == "replace":
-        said = texts[:, 2] != world.unsaid
-        alike = [np.where(said[:, None] * [0, 0, 1], world.words + k, texts) for k in range(world.attributes)]
+        has_attribute = texts[:, 2] != world.unsaid
+        alike = [np.where(has_attribute[:, None] * [0, 0, 1], world.words + k, texts) for k in range(world.attributes)]
     else:
         alike = [np.c_[texts[:, :2], np.full(len(texts), world.unsaid)]]
     every = np.eye(len(_all_texts(world)))
@@ -256,9 +256,9 @@ def _known_readings(
 ) -> dict[str, Float[np.ndarray, "text other"]]:  # by how the encoder is made blind
     "The readings of all texts; a text whose words make no scene, of which nothing is asked, is read as nothing."
     texts = _all_texts(world)
-    known = inverse_scenes(world, texts, blind_to).any(1)
+    has_scene = inverse_scenes(world, texts, blind_to).any(1)
     of_sets = np.zeros((len(texts), len(texts)))
-    of_sets[known] = set_valued_readings(world, texts[known], blind_to)
+    of_sets[has_scene] = set_valued_readings(world, texts[has_scene], blind_to)
     return {"averaged": averaged_readings(world, texts, blind_to), "set-valued": of_sets}
 
 # %% ../../../nbs/analysis/identifiability/redundancy.ipynb #rd00016

@@ -80,12 +80,12 @@ def _named_clusters(
     for number in np.unique(clusters).tolist():
         rows = np.flatnonzero(clusters == number)
         counts = Counter(word for row in rows for word in dict.fromkeys(words[row]))
-        shares = {word: seen / len(rows) for word, seen in counts.items()}
+        shares = {word: count / len(rows) for word, count in counts.items()}
         lifts = {word: shares[word] * len(words) / everywhere[word] for word in shares}
         telling = [word for word in shares if shares[word] >= often and lifts[word] > 1]
         best = sorted(telling, key=lambda word: -shares[word] * np.log(lifts[word]))[:_NAMES]
-        said = ", ".join(best) or ("mixed" if counts else "no words")
-        names[number] = f"{number + 1}: {said}" if everywhere else f"cluster {number + 1}"
+        text = ", ".join(best) or ("mixed" if counts else "no words")
+        names[number] = f"{number + 1}: {text}" if everywhere else f"cluster {number + 1}"
     return [names[number] for number in clusters.tolist()]
 
 
@@ -148,15 +148,15 @@ def _own_scores(
     "Return the score of every image with its own caption, and whether no other caption scores higher."
     order = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}
     firsts = [captions.index(caption) for caption in order]
-    own = torch.tensor([order[caption] for caption in captions])
+    targets = torch.tensor([order[caption] for caption in captions])
     scores = []
     right = []
     for start in range(0, len(captions), _ROWS):
         rows = torch.arange(start, min(start + _ROWS, len(captions)))
         block = scorer.similarity(images[rows], texts[torch.tensor(firsts)]).float().cpu()
-        mine = block[torch.arange(len(rows)), own[rows]]
-        scores += mine.tolist()
-        right += (mine >= block.max(dim=1).values).tolist()
+        matching = block[torch.arange(len(rows)), targets[rows]]
+        scores += matching.tolist()
+        right += (matching >= block.max(dim=1).values).tolist()
     return {"score": scores, "own caption first": ["yes" if value else "no" for value in right]}
 
 
@@ -277,8 +277,10 @@ def _stage_points(
         "image": [_image_name(pair) for pair in pairs],
     }
     columns |= {name: list(values) for name, values in groups.attributes.items()}
-    said = _said_of(pairs, groups.attributes)
-    columns |= {f"cluster of {_stage_label(name)}": _named_clusters(part, said) for name, part in groups.groups.items()}
+    words = _said_of(pairs, groups.attributes)
+    columns |= {
+        f"cluster of {_stage_label(name)}": _named_clusters(part, words) for name, part in groups.groups.items()
+    }
     table = pd.DataFrame(columns, index=[pair.image_id for pair in pairs])
     pictures = tuple(pair.image for pair in pairs)
     return {_stage_label(name): MapPoints(part.numpy(), table, pictures) for name, part in groups.vectors.items()}

@@ -182,8 +182,8 @@ def _image_parts(
         exact = torch.allclose(account.parts.sum(0), account.vector, atol=1e-3)
         if exact or way == "patches":
             sums = "; all parts add up to the cosine" if exact else ", which do not add up to the picture's"
-            told = f"regions: {account.method}{sums}"
-            return Parts(account.parts, account.vector, told, grid=patch_grid(len(account.parts)), exact=exact)
+            description = f"regions: {account.method}{sums}"
+            return Parts(account.parts, account.vector, description, grid=patch_grid(len(account.parts)), exact=exact)
     whole, parts = covered(scorer, image)
     caption = "regions: how much the similarity falls when a square is covered, which does not add up to it"
     return Parts(parts, whole, caption, grid=patch_grid(len(parts)), exact=False)

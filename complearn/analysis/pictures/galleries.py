@@ -111,12 +111,14 @@ class Wins:
         choices: Sequence[Choice],  # the items
     ) -> "Wins":
         "Match two models' verdicts; raise ValueError if they were not asked the same."
-        (first, one), (second, other) = frames.items()
+        (first, frame), (second, other) = frames.items()
         key = ["split", "id", "metric"]
         verdict = ["right", "margin", "scores"]
-        lines = one[[*key, "photo", "captions", *verdict]].merge(other[[*key, *verdict]], on=key, suffixes=("_0", "_1"))
-        if not len(one) == len(other) == len(lines):
-            counts = f"{first} has {len(one)} lines and {second} {len(other)}, of which {len(lines)} are the same"
+        lines = frame[[*key, "photo", "captions", *verdict]].merge(
+            other[[*key, *verdict]], on=key, suffixes=("_0", "_1")
+        )
+        if not len(frame) == len(other) == len(lines):
+            counts = f"{first} has {len(frame)} lines and {second} {len(other)}, of which {len(lines)} are the same"
             raise ValueError(
                 f"two models are compared on the same items: {counts}; evaluate both on one list of choices"
             )
@@ -136,8 +138,8 @@ class Wins:
         choices: Sequence[Choice],  # the items
     ) -> "Wins":
         "One model's verdicts: it wins where it is right, and `wrong` elsewhere."
-        kept = frame[["split", "id", "metric", "photo", "captions", "right", "margin", "scores"]]
-        lines = kept.rename(columns={column: f"{column}_0" for column in ("right", "margin", "scores")})
+        verdicts = frame[["split", "id", "metric", "photo", "captions", "right", "margin", "scores"]]
+        lines = verdicts.rename(columns={column: f"{column}_0" for column in ("right", "margin", "scores")})
         lines = lines.assign(winner=np.where(lines.right_0, name, "wrong"), clear=lines.margin_0.abs())
         return cls((name, "wrong"), lines, {(item.split, item.id): item for item in choices})
 
@@ -287,8 +289,8 @@ def own_wins(
         raise RequestError(f"answers are of one model or of two, and {len(judged)} were given; name one or two runs")
     every = own_questions(judged, n)
     bench = new_questions(judged, every)
-    asked = {name: task for name, task in bench.items() if isinstance(task, Choices)}
-    if not asked:
+    tasks = {name: task for name, task in bench.items() if isinstance(task, Choices)}
+    if not tasks:
         raise RequestError(
             "these runs bring no questions with right and wrong captions: no caption of their held-out photos has two "
             "parts that can be exchanged; judge them on benchmarks instead"
@@ -297,7 +299,7 @@ def own_wins(
     names = [f"{entry.name}-s{entry.seed}" if is_one_method else entry.name for entry in judged]
     scorers = {name: entry.open() for name, entry in zip(names, judged)}
     wins = {}
-    for question, task in asked.items():
+    for question, task in tasks.items():
         frames = {name: evaluate_choices(scorer, task.choices, device=device) for name, scorer in scorers.items()}
         left_out = len(every[question].items()) - len(task.choices)
         if len(frames) == 1:
@@ -314,13 +316,13 @@ def win_items(
     size: int = 160,  # pixels of a side
 ) -> list[dict[str, Any]]:  # winner, split, id, metric, heading, texts, and pictures as data URIs, of each line
     "The items of a selection, as a page shows them."
-    shown = []
+    items = []
     for row, images in enumerate(_item_pictures(wins, size)):
         heading, texts = _item_texts(wins, row)
         line = {key: wins.lines.iloc[row][key] for key in ("winner", "split", "id", "metric")}
         line |= {"heading": heading, "texts": texts}
-        shown.append(line | {"pictures": [picture_uri(image) for image in images]})
-    return shown
+        items.append(line | {"pictures": [picture_uri(image) for image in images]})
+    return items
 
 
 def _shown_items(

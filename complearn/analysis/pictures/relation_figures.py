@@ -154,14 +154,14 @@ def composition_table(
     names: Sequence[str] | None = None,  # these relations only; None: all
 ) -> pd.DataFrame:  # first, second, nearest, likeness
     "Which relation each product of two relations is nearest to."
-    known = list(relations.names)
-    places = [known.index(name) for name in names or known]
+    all_names = list(relations.names)
+    places = [all_names.index(name) for name in names or all_names]
     with torch.no_grad():
         matrices = relations.matrices.cpu()
         products = compose(matrices[places][:, None], matrices[places][None])
         values, nearest = likeness(products, matrices).max(-1)
     rows = [
-        (known[a], known[b], known[int(nearest[i, j])], float(values[i, j]))
+        (all_names[a], all_names[b], all_names[int(nearest[i, j])], float(values[i, j]))
         for i, a in enumerate(places) for j, b in enumerate(places)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["first", "second", "nearest", "likeness"])

@@ -122,10 +122,10 @@ def recall_table(
     lines = {"divergence": {part: f"{points[points.data == part].divergence.mean():.2f}" for part in parts}}
     for point in means.itertuples():
         lines.setdefault(point.method, {})[point.data] = cell(point)
-    for name, wanted in (("chance", ("chance", metric)), ("best possible", (None, f"best {metric}"))):
+    for name, keys in (("chance", ("chance", metric)), ("best possible", (None, f"best {metric}"))):
         for part in parts:
             values = [line["value"] for line in rows if line["data"] == part and line["split"] == split
-                     and line["metric"] == wanted[1] and wanted[0] in (None, line["method"])]  # fmt: skip
+                     and line["metric"] == keys[1] and keys[0] in (None, line["method"])]  # fmt: skip
             lines.setdefault(name, {}).update({part: percent(np.mean(values))} if values else {})
     return (
         pd.DataFrame.from_dict({name: line for name, line in lines.items() if line}, "index")
@@ -197,7 +197,7 @@ def recall_figure(
     names = list(dict.fromkeys(points.method))
     means = bands(points, ("method", "data")).assign(level=lambda line: line.data.map(levels)).sort_values("level")
     for name in names:
-        for shown, part in (
+        for is_window, part in (
             (True, means[means.data.str.startswith("window_")]),
             (False, means[means.data == "in_domain"]),
         ):
@@ -207,10 +207,10 @@ def recall_figure(
                 "error_y": error_bars(part, 100, thickness=1),
                 "legendgroup": name,
             }
-            marker = {"size": 6 if shown else 9, "symbol": "circle" if shown else "diamond"}
+            marker = {"size": 6 if is_window else 9, "symbol": "circle" if is_window else "diamond"}
             look |= {**_line_look(name, names), "marker": marker}
             label = name.replace("_", " ")
-            figure.add_scatter(x=part.level, y=100 * part["mean"], name=label, showlegend=shown, **look)
+            figure.add_scatter(x=part.level, y=100 * part["mean"], name=label, showlegend=is_window, **look)
     table = pd.DataFrame(rows)
     best = (
         table[(table.metric == f"best {metric}") & table.data.isin(levels.index)]

@@ -115,7 +115,7 @@ def main_rows(
     rows = [row for row in rows if isinstance(row["value"], (int, float)) and 0 <= row["value"] <= 1]
     averages = sorted((row for row in rows if row["data"] == "average"), key=lambda row: row["split"] == "COMP")
     main = averages or next(
-        (found for name in _MAIN_METRICS if (found := [r for r in rows if r["metric"] == name])), []
+        (matching for name in _MAIN_METRICS if (matching := [r for r in rows if r["metric"] == name])), []
     )
     main = [row for row in main if row["split"] == "mean"] or main
     scores = {}
@@ -467,10 +467,10 @@ class Inventory:
         "One thing, read where its files have changed."
         read, names = _READERS[kind]
         state = file_state(path, names) if names else file_state(os.path.dirname(path), [os.path.basename(path)])
-        known = self._read.get((kind, path))
+        cached = self._read.get((kind, path))
         # what is damaged may be mended in a file that is not looked at
-        if known is not None and known[0] == state and known[1].state != DAMAGED:
-            return known[1]
+        if cached is not None and cached[0] == state and cached[1].state != DAMAGED:
+            return cached[1]
         dates = [about[0] / 1e9 for about in state if about is not None]
         name = os.path.relpath(path, self.folder)
         entry = Entry(self.folder.name if name == "." else name, kind, Path(path), date=max(dates, default=0.0))

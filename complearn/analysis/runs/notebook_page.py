@@ -54,8 +54,8 @@ def _figure_html(drawn: Mapping[str, Any]) -> str:
     figure = go.Figure(_plain_values({"data": drawn["data"], "layout": drawn["layout"]}), skip_invalid=True)
     title, _, small = (figure.layout.title.text or "").partition("<br><sup>")
     about = escape(unescape(small.removesuffix("</sup>")))
-    shown = {trace.type for trace in figure.data}
-    is_picture = "image" in shown or bool(figure.layout.images) or not shown
+    types = {trace.type for trace in figure.data}
+    is_picture = "image" in types or bool(figure.layout.images) or not types
     figure.update_layout(title={"text": ""}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
     top = figure.layout.margin.t or 100
     legend = ""

@@ -136,9 +136,9 @@ def _plain_table(result: Result) -> str:
     table = answers_table(result).dropna(axis="columns", how="all")
     table = with_intervals(table, result).reset_index()
     of_models = result.table[~result.table.method.map(is_blind)]
-    asked = of_models.groupby(["data", "split", "metric"])
+    groups = of_models.groupby(["data", "split", "metric"])
     keys = list(zip(table.data, table.split, table.metric))
-    for name, numbers in (("n", asked.n.max()), ("seeds", asked.seed.nunique())):
+    for name, numbers in (("n", groups.n.max()), ("seeds", groups.seed.nunique())):
         counts = [numbers.get(key) for key in keys]
         if any(counts):
             table[name] = [f"{count:.0f}" if count else "" for count in counts]

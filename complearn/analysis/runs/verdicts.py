@@ -85,11 +85,11 @@ def measured_scores(
     if not measured:
         cells = table[(table.data != "average") & table.value.between(0, 1) & table.method.isin(models)]
         cells = cells[["data", "split", "metric"]].drop_duplicates().itertuples(index=False)
-        own = [
+        measures = [
             (split, metric, f"{data}: {split_title(split)}", metric_title(metric), data)
             for data, split, metric in cells
         ]
-        measured = _scores_of(table, models, own)[:_MOST_OWN]
+        measured = _scores_of(table, models, measures)[:_MOST_OWN]
     return measured
 
 
@@ -116,16 +116,16 @@ def _scores_of(
         wide = of_models.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
         counts = of_models.groupby(["method", seeds]).n.sum().groupby(level=0).min()
         levels = _baselines(table[table.data == data] if data else table, split, metric)
-        given = {}
+        intervals = {}
         for line in of_models.drop_duplicates("method", keep=False).itertuples():
             low, high = line.low, line.high
             if split in BY_KIND:
                 low, high = _mean_interval(table[table.method == line.method], line)
             if pd.notna(low) and pd.notna(high):
-                given[line.method] = (float(low), float(high))
+                intervals[line.method] = (float(low), float(high))
         n = counts.fillna(0).astype(int).to_dict()
         guessing = _guessing_text(_chance_rows(table, split, metric))
-        measured.append(Scores(title, about, wide[models], n, *levels, given, guessing))
+        measured.append(Scores(title, about, wide[models], n, *levels, intervals, guessing))
     return measured
 
 
@@ -135,15 +135,15 @@ def _mean_interval(
 ) -> tuple[float | None, float | None]:  # None where a cell has no interval
     """The 95 % interval of a mean over cells: that of a benchmark's own mean where it is of the same cells, else from
     the cells' intervals as of independent questions."""
-    asked = of_model[of_model.data != "average"]
-    of_average = [cell_kind(*cell) == average.split for cell in asked[["data", "split", "metric"]].values]
-    cells = asked.loc[of_average].dropna(subset=["low", "high"])
+    rows = of_model[of_model.data != "average"]
+    of_average = [cell_kind(*cell) == average.split for cell in rows[["data", "split", "metric"]].values]
+    cells = rows.loc[of_average].dropna(subset=["low", "high"])
     if not len(cells) or len(cells) < sum(of_average):
         return None, None
-    own = asked[(asked.split == "mean") & asked.data.isin(cells.data) & asked.metric.isin(cells.metric)]
-    own = own[(own.value - average.value).abs() < 1e-9].dropna(subset=["low", "high"])
-    if cells.data.nunique() == 1 and len(own) == 1:
-        return own.low.iloc[0], own.high.iloc[0]
+    means = rows[(rows.split == "mean") & rows.data.isin(cells.data) & rows.metric.isin(cells.metric)]
+    means = means[(means.value - average.value).abs() < 1e-9].dropna(subset=["low", "high"])
+    if cells.data.nunique() == 1 and len(means) == 1:
+        return means.low.iloc[0], means.high.iloc[0]
     below, above = (sqrt(((cells.value - cells[end]) ** 2).sum()) / len(cells) for end in ("low", "high"))
     return max(0.0, average.value - below), min(1.0, average.value + above)
 
@@ -229,8 +229,8 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         first, *others = map(escape, self.told)
-        told, more = others[: _SHOWN - 1], others[_SHOWN - 1 :]
-        sentences = f"<p><strong>{first}</strong></p>" + "".join(f"<p>{text}</p>" for text in told)
+        visible, more = others[: _SHOWN - 1], others[_SHOWN - 1 :]
+        sentences = f"<p><strong>{first}</strong></p>" + "".join(f"<p>{text}</p>" for text in visible)
         if more:
             items = "".join(f"<li>{text}</li>" for text in more)
             sentences += f"<details><summary>{len(more)} more of what it shows</summary><ul>{items}</ul></details>"
@@ -352,8 +352,8 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     limits = []
     fewest = min(scores.n[name] for name in models)
     if 0 < fewest < _MANY:
-        asked = f"{counted(fewest, 'question')} {'was' if fewest == 1 else 'were'} asked"
-        limits.append(f"Only {asked} in {scores.title}: too few to tell models apart.")
+        questions = f"{counted(fewest, 'question')} {'was' if fewest == 1 else 'were'} asked"
+        limits.append(f"Only {questions} in {scores.title}: too few to tell models apart.")
     low = [model_title(name) for name in models if scores.chance and scores.interval(name)[0] <= scores.chance]
     if low:
         meaning = "a comparison with them says nothing about the methods" if len(models) > 1 else "nothing is shown yet"
@@ -403,9 +403,9 @@ def _winner_text(
     if len(names) < 2:
         return ""
     both = scores.by_seed.dropna()
-    asked = min(scores.n.values())
+    n_questions = min(scores.n.values())
     counts = f"{counted(len(both), 'seed')} each" if len(both) else "no seed in common"
-    counts += f", {counted(asked, 'question')} to each model" if asked else ""
+    counts += f", {counted(n_questions, 'question')} to each model" if n_questions else ""
     nobody = f"No {noun} is shown to be ahead in {scores.title} ({counts})"
     if len(both) < 2:
         return f"{nobody}: that takes several seeds of each."
@@ -577,9 +577,9 @@ def describe_differences(
     below = [(other, test) for other, test in decided.items() if test.high < 0]
     unclear = [(other, test) for other, test in decided.items() if test.low <= 0 <= test.high]
     parts = []
-    for word, found in zip(words, (above, below)):
-        if found:
-            parts.append(f"is {word} {_group_differences(found, number, few)}")
+    for word, group in zip(words, (above, below)):
+        if group:
+            parts.append(f"is {word} {_group_differences(group, number, few)}")
     if 0 < len(unclear) <= few:
         named = [f"{other} ({scale * test.mean:+.{digits}f} {bounds(test)})" for other, test in unclear]
         parts.append(f"is not shown to differ from {_join_words(named)}")
@@ -596,5 +596,5 @@ def describe_differences(
         about = f"95 % intervals over {about}"
     if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
         about += f"; one in five such studies misses {max(missed):.{digits}f}{of_unit}"
-    said = f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
-    return said[0].upper() + said[1:]
+    sentence = f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
+    return sentence[0].upper() + sentence[1:]

@@ -58,10 +58,10 @@ def _order_codes(
     elif store.words is None:
         raise RequestError("the images came without captions, so no code has words; sort by usage or by index")
     else:
-        found = store.words.codes_of(panel.word)
-        wanted = set(" ".join(found.word).split())
-        is_first = [not wanted.isdisjoint(words) for words in top_words(panel, found.code)]
-        panel.order = found.code.to_numpy()[is_first] if any(is_first) else found.code.to_numpy()
+        matches = store.words.codes_of(panel.word)
+        query_words = set(" ".join(matches.word).split())
+        is_first = [not query_words.isdisjoint(words) for words in top_words(panel, matches.code)]
+        panel.order = matches.code.to_numpy()[is_first] if any(is_first) else matches.code.to_numpy()
         panel.left_out = is_first.count(False) if any(is_first) else None
 
 # %% ../../../nbs/apps/codes/controller.ipynb #c006
@@ -69,10 +69,10 @@ def _read_factor(
     text: str,  # of an address
 ) -> tuple[int, float]:
     "Return a code and its factor; raise RequestError if the text is none."
-    found = re.fullmatch(r"(\d{1,9}):(\d{1,6}(?:\.\d{1,6})?)", text, re.ASCII)
-    if not found:
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,6}(?:\.\d{1,6})?)", text, re.ASCII)
+    if not match:
         raise RequestError(f"a factor is a code and a number, such as 12:0.5, not {text!r}")
-    return int(found[1]), float(found[2])
+    return int(match[1]), float(match[2])
 
 
 class CodesController(Controller):

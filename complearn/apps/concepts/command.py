@@ -351,8 +351,8 @@ def _file_parts(
             n_parses = n_before + len(texts) + n_unused
             n_captions = n_before + len(portion) + len(following) + sum(map(len, portions))
             raise BadData(f"{path}: {n_parses} parses for {n_captions} captions; parse that file of captions again")
-        known = {pair.caption: trees[pair.caption] for pair in portion if pair.caption in trees}
-        yield _graph_part(portion, partial(changed, portion, texts, n_before + 1), [*basis, texts, known])
+        corrected = {pair.caption: trees[pair.caption] for pair in portion if pair.caption in trees}
+        yield _graph_part(portion, partial(changed, portion, texts, n_before + 1), [*basis, texts, corrected])
         n_before += len(portion)
         portion = following
 
@@ -370,15 +370,15 @@ def _write_tables(
     folder: str,  # of the graph
 ) -> None:
     "Write the tables and the export that are asked for."
-    asked = [name for name in _TABLES if getattr(options, name)]
-    if not asked and not options.export:
+    tables = [name for name in _TABLES if getattr(options, name)]
+    if not tables and not options.export:
         return
     graph = read_graph(folder)
     if options.merge:
         merged = merge_forms(graph, options.merge)
         print(f"forms merged by {options.merge}: {len(graph.concepts)} concepts are {len(merged.concepts)}")
         graph = merged
-    for name in asked:
+    for name in tables:
         path = getattr(options, name)
         table = _TABLES[name](graph, options)
         write_bytes_atomic(path, table.to_csv(index=False).encode())
@@ -447,8 +447,8 @@ def _split_command(
     "Choose evaluation sets."
     settings = (options.compounds, options.parser, not options.quiet, options.column)
     train = _source_candidates(options.train, *settings) if options.train else None
-    given = (options.size, options.windows)
-    split = make_split(_source_candidates(options.captions, *settings), train, *given, search=options.search)
+    size_and_windows = (options.size, options.windows)
+    split = make_split(_source_candidates(options.captions, *settings), train, *size_and_windows, search=options.search)
     write_split(options.output, split)
     print(
         f"{options.output}: {split.setting['usable']} of {split.setting['images']} images hold only primitives that "

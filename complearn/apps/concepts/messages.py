@@ -224,7 +224,7 @@ def _sentence_nodes(
         rows = []
     else:
         rows = table[["start", "text", "own", "other"]].itertuples(index=False)
-    scores = {covered(start, text): (own, other) for start, text, own, other in rows}
+    scores = {covered(start, text): (score, other) for start, text, score, other in rows}
 
     def place(start, stop):
         return covered(a := parse.words[start].span[0], parse.caption[a : parse.words[stop - 1].span[1]])
@@ -233,9 +233,9 @@ def _sentence_nodes(
     nodes = []
     for concept in find_concepts(parse.tree):
         key = place(concept.start, concept.stop)
-        own, other = scores.get(key, (None, None))
+        score, other = scores.get(key, (None, None))
         numbers[key] = len(nodes)
-        nodes.append({"text": concept_text(parse, concept.start, concept.stop), "own": own, "other": other})
+        nodes.append({"text": concept_text(parse, concept.start, concept.stop), "own": score, "other": other})
     cells = [
         [label, start, stop, height, numbers.get(place(start, stop), -1)]
         for label, start, stop, height in tree_cells(parse.tree)

@@ -456,9 +456,9 @@ def _draw_drafts(
     caption = EditableCaption(parsed, context)
     refused = Counter()
     takes = count_edits(sites)
-    there = sum(takes.values()) if settings.calls == 1 else math.inf
+    n_possible = sum(takes.values()) if settings.calls == 1 else math.inf
     for k in range(settings.draws * (1 if generator else TRIES) if sites else 0):
-        if len(edits) == settings.draws or len(edits) + len(follows) >= there:
+        if len(edits) == settings.draws or len(edits) + len(follows) >= n_possible:
             break
         draw = rng(settings.seed, "negatives", row.picture, normalize_caption(row.caption), k)
         if generator:
@@ -483,8 +483,8 @@ def _draw_drafts(
                     chances.setdefault(drafts[0].caption, round(chance, 4))
         fresh = {edit.caption: edit for edit in drafts if edit.caption not in (row.caption, *edits, *follows)}
         if judges.entailment is not None and fresh:
-            known = [row.caption, *(view.caption for view in context.views)]
-            chance_of = dict(zip(fresh, judges.entailment.strongest(known, list(fresh))))
+            captions = [row.caption, *(view.caption for view in context.views)]
+            chance_of = dict(zip(fresh, judges.entailment.strongest(captions, list(fresh))))
             follows |= {text for text, chance in chance_of.items() if chance > MOST_ENTAILED}
         edits |= {text: edit for text, edit in fresh.items() if text not in follows}
     return edits, _with_following(refused, follows), "", chances
@@ -525,8 +525,8 @@ def _edit_row(
     texts = [edit.caption for edit in chosen]
     scores = {"fluency": judges.fluency(row, texts), "truth": [chances.get(text) for text in texts]}
     if ranker is not None and texts:
-        own, *others = ranker.scores(row, [row.caption, *texts])
-        scores["margin"] = [round(own - other, 4) for other in others]
+        caption_score, *others = ranker.scores(row, [row.caption, *texts])
+        scores["margin"] = [round(caption_score - other, 4) for other in others]
     values |= {name: numbers for name, numbers in scores.items() if any(number is not None for number in numbers)}
     if cut or not chosen and not refused:
         nonsense = "no edit of it makes sense, by the links of the captions" if offered and not sites else ""
@@ -714,9 +714,9 @@ def _judges_of(
     counts = None
     if settings.sense and not settings.generator:
         counts = LinkCounts(context.relations).add(counted_sample(parses)).prepare()
-    own = ((row.caption, row.image_id) for row in rows)
+    edited = ((row.caption, row.image_id) for row in rows)
     further = ((parses[k].caption, parses[k].caption) for k in range(len(rows), len(parses)))
-    return Judges(counts, HeldOutNgrams(itertools.chain(own, further), MOST_READ / len(parses)))
+    return Judges(counts, HeldOutNgrams(itertools.chain(edited, further), MOST_READ / len(parses)))
 
 
 def edit_lines(
@@ -824,9 +824,9 @@ def _row_numbers(
     numbers = array("q")
     for number, line in enumerate(lines, 1):
         with parsing(f"{path.name} line {number}", "delete the line: the same command makes it again"):
-            found = [k for k in places.find("\x1f".join(_line_key(json.loads(line)))) if is_open[k]]
-            numbers.append(found[0])
-            is_open[found[0]] = False
+            open_rows = [k for k in places.find("\x1f".join(_line_key(json.loads(line)))) if is_open[k]]
+            numbers.append(open_rows[0])
+            is_open[open_rows[0]] = False
     return np.array(numbers, np.int64)
 
 

@@ -182,8 +182,8 @@ class EditsController(Controller):
     @action(needs_model=False)
     def open_text(self, text: str, keep_picture: bool = False) -> list[Message]:
         "Take a typed caption; it keeps the present picture, if asked to."
-        kept = self.picture if self.item is None else self.item
-        return self.open_typed(text, kept if keep_picture else None)
+        picture = self.picture if self.item is None else self.item
+        return self.open_typed(text, picture if keep_picture else None)
 
     def open_typed(self, text: str, picture: int | None) -> list[Message]:
         "Take a typed caption, with the picture of one of the gallery's."
@@ -270,16 +270,16 @@ class EditsController(Controller):
         check_choice("operator", operator, CAPTION_EDITS)
         present = (self.caption, self.record, self.item, self.picture, self.note)
         numbers = range(self.start, min(self.start + self.page_size, len(self.gallery.pairs)))
-        made = 0
+        n_made = 0
         try:
             for number in numbers:
                 self.open_item(number)
                 if self.caption.choices(()).get(operator):
                     self.call(operator)
-                    made += 1
+                    n_made += 1
         finally:
             self.caption, self.record, self.item, self.picture, self.note = present
-        note = f"“{operator_title(operator)}” was made of {made} of the {len(numbers)} captions on this page."
+        note = f"“{operator_title(operator)}” was made of {n_made} of the {len(numbers)} captions on this page."
         return [history_message(self.history, self.record, note=note)]
 
     @staticmethod

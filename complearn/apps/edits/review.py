@@ -82,9 +82,9 @@ def _export_report(
     def names(verdicts):
         return " and ".join(f"{counts[verdict]:,} {verdict}" for verdict in verdicts if counts.get(verdict))
 
-    kept = names(stand)
+    exported = names(stand)
     left = names([verdict for verdict in ("open", "rejected") if verdict not in stand])
-    return "; ".join([kept or "nothing stands", *[f"{left} left out"] * bool(left)])
+    return "; ".join([exported or "nothing stands", *[f"{left} left out"] * bool(left)])
 
 # %% ../../../nbs/apps/edits/review.ipynb #451764fe
 PAGE = 12  # negatives on a page of the list
@@ -334,7 +334,7 @@ class ReviewController(Controller):
         self.undone.append([(place, self.decisions.get(self.key(place))) for place, _ in step])
         for place, earlier in step:
             self._write(earlier or Decision(*self.key(place), "open"))
-        self.steps = [kept for kept in self.steps if kept is not step]
+        self.steps = [former for former in self.steps if former is not step]
         if len(step) == 1:
             self.place = step[0][0]
         note = f"{len(step):,} negatives have their earlier verdicts again." if len(step) > 1 else ""

@@ -109,9 +109,9 @@ class MapController(Controller):
             raise RequestError(f"there are maps of one model or two, not of {len(chosen)}")
         self.rows = np.zeros(0, np.int64)
         now = (self.open_numbers, self.of, self.method, self.stages)
-        wanted = (tuple(chosen), address.of or self.first_of, address.method, address.stages)
-        if self.shown is None or now != (*wanted[:3], address.stages or self.stages):
-            self._draw(**dict(zip(("open_numbers", "of", "method", "stages"), wanted)))
+        target = (tuple(chosen), address.of or self.first_of, address.method, address.stages)
+        if self.shown is None or now != (*target[:3], address.stages or self.stages):
+            self._draw(**dict(zip(("open_numbers", "of", "method", "stages"), target)))
         if address.stages and self.stages != address.stages:
             raise RequestError(f"there is no stage {' or '.join(address.stages)} of these models")
         first = self.shown.columns[0] if self.shown.columns else ""
@@ -151,8 +151,8 @@ class MapController(Controller):
         for source in chosen:
             with self.opening(source.name):
                 layers.append(source.layers(self.of, self.progress))
-        wanted = [*self.stages, *[""] * len(chosen)]
-        stages = [stage if stage in layer else list(layer)[-1] for stage, layer in zip(wanted, layers)]
+        requested = [*self.stages, *[""] * len(chosen)]
+        stages = [stage if stage in layer else list(layer)[-1] for stage, layer in zip(requested, layers)]
         self.stages = tuple(stages)
         titles = [f"{source.name}, {stage}" if stage else source.name for source, stage in zip(chosen, stages)]
         if len({*titles}) < len(titles):
@@ -374,11 +374,11 @@ class MapExplorer(AppWidget):
         controller = self.controller
         if controller.shown is None:
             return
-        shown, colour, background = self._drawn
+        maps, colour, background = self._drawn
         now = (controller.shown, controller.colour, controller.background)
         if now != self._drawn:
             coloured = colour_points(controller.shown.table, controller.colour, controller.dark)
-        if shown is not controller.shown or background != controller.background:
+        if maps is not controller.shown or background != controller.background:
             former = self.scatters
             self.scatters = LinkedScatters(
                 controller.shown.places,
@@ -399,8 +399,8 @@ class MapExplorer(AppWidget):
 
     def _describe(self, point: int) -> tuple[str, bytes]:
         "Return a point's label and its picture."
-        shown = self.controller.shown
-        return str(shown.table["label"].iloc[point]), small_picture(shown.pictures[point], 224)
+        maps = self.controller.shown
+        return str(maps.table["label"].iloc[point]), small_picture(maps.pictures[point], 224)
 
     def _note(self, rows: np.ndarray) -> None:
         "Select the points that were selected in a page."

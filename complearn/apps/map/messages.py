@@ -60,8 +60,8 @@ def colour_points(
 ) -> Colouring:
     "Colour points by a column; raise RequestError if there is no such column."
     if not name:
-        one = pd.Series(np.zeros(len(table)), index=table.index)
-        return Colouring("", one, ("#56B4E9" if dark else "#0072B2",), {"kind": "none"})
+        constant = pd.Series(np.zeros(len(table)), index=table.index)
+        return Colouring("", constant, ("#56B4E9" if dark else "#0072B2",), {"kind": "none"})
     if name not in table:
         raise RequestError(f"there is no column {name!r} to colour by; there are {', '.join(map(str, table.columns))}")
     column = table[name]
@@ -74,16 +74,16 @@ def colour_points(
     places, texts = _text_places(column, is_number)
     counts = np.bincount(places[places >= 0], minlength=len(texts))
     order = np.arange(len(texts)) if is_number else np.argsort(-counts, kind="stable")
-    shown = [texts[k] for k in order[:24]]
-    colours = dict(zip(shown, _category_colours(len(shown), dark)))
+    frequent = [texts[k] for k in order[:24]]
+    colours = dict(zip(frequent, _category_colours(len(frequent), dark)))
     grey = "#8A8F96"
-    if len(order) > len(shown):
+    if len(order) > len(frequent):
         colours[_OTHER] = grey
     if (places < 0).any():
         colours[_UNKNOWN] = grey
     # a place beyond the last text stands for a missing value
-    numbers = np.full(len(texts) + 1, len(shown))
-    numbers[order[:24]] = np.arange(len(shown))
+    numbers = np.full(len(texts) + 1, len(frequent))
+    numbers[order[:24]] = np.arange(len(frequent))
     numbers[-1] = len(colours) - 1
     values = pd.Series(pd.Categorical.from_codes(numbers[places], list(colours)), index=table.index)
     sizes = np.bincount(numbers[places], minlength=len(colours)).tolist()
@@ -190,10 +190,10 @@ def read_runs(
     "Return the numbers of texts; raise RequestError for a text that is no number and no run of them, or too large."
     numbers = []
     for text in texts:
-        found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
-        if not found:
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
+        if not match:
             raise RequestError(f"points are numbers, and runs of them such as 3-7, not {text!r}")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < count:
             raise RequestError(f"there are no points {text}; there are {count}, from 0")
         numbers += range(first, last + 1)

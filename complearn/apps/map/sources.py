@@ -182,5 +182,5 @@ def map_sources(
         raise RequestError("a model alone has nothing to place; give images: complearn.maps(model, 'photos/')")
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
     members = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
-    given = [MapSource(name, lambda model=model: model, lambda: pairs, **options) for name, model in named.items()]
-    return given + [source for run in members for source in _run_sources(run, pairs, options)]
+    sources = [MapSource(name, lambda model=model: model, lambda: pairs, **options) for name, model in named.items()]
+    return sources + [source for run in members for source in _run_sources(run, pairs, options)]

@@ -118,8 +118,8 @@ def _groups(
     groups = []
     for winner, title in titles.items():
         if count := int(counts.get(winner, 0)):
-            shown = f"{count:,}" if count <= _MOST_ITEMS else f"{_MOST_ITEMS} of {count:,}"
-            groups.append([winner, f"{title[0].upper()}{title[1:]} ({shown})"])
+            amount = f"{count:,}" if count <= _MOST_ITEMS else f"{_MOST_ITEMS} of {count:,}"
+            groups.append([winner, f"{title[0].upper()}{title[1:]} ({amount})"])
     return groups
 
 
@@ -215,11 +215,14 @@ def onward_lines(
 
     place = str(run.path)
     places = [place] if other is None else [place, str(other.path)]
-    both_coded = other is not None and all(run_parts(one).get("codebook") for one in (run, other))
+    both_coded = other is not None and all(run_parts(candidate).get("codebook") for candidate in (run, other))
     are_apart = both_coded and run.path.name != other.path.name  # a view tells them apart by their names
     second = {"second_model": other.path.name} if are_apart else {}
     folder = _photo_folder(run)
-    coded = next((one for one in (run, other) if one is not None and run_parts(one).get("codebook")), None)
+    coded = next(
+        (candidate for candidate in (run, other) if candidate is not None and run_parts(candidate).get("codebook")),
+        None,
+    )
     whose = "" if coded in (None, run) else f" in {coded.path.name}"
     is_text = choice.form == "text"
     names = ("right caption", "wrong caption") if is_text else ("first caption", "second caption")
@@ -271,15 +274,15 @@ def onward_message(
 ) -> Message:
     "Where to go on from an answer of one run, or of one of two alone; raise RequestError if there is none."
     lines = wins.lines
-    known = lines[(lines.split == split) & (lines.id == id) & (lines.winner == winner)]
-    if winner not in (*wins.names, "neither") or not len(known):
+    matches = lines[(lines.split == split) & (lines.id == id) & (lines.winner == winner)]
+    if winner not in (*wins.names, "neither") or not len(matches):
         raise RequestError(f"none of the answers shown is {id!r}; look at the list of answers")
     choice = wins.choices[split, id]
     if len(entries) == 1:
-        found = onward_lines(Run(entries[0].path), choice)
-        return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": found, "text": ""}), []
+        links = onward_lines(Run(entries[0].path), choice)
+        return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": links, "text": ""}), []
     wrong = 0 if winner == "neither" else 1 - wins.names.index(winner)
-    found = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
+    links = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
     other = wins.names[1 - wrong]
     which = "wrong as the other is" if winner == "neither" else "which is wrong here"
     text = (
@@ -287,6 +290,6 @@ def onward_message(
         f"under Model. To open {other} by another line, write {entries[1 - wrong].path} in place of "
         f"{entries[wrong].path}."
     )
-    if not any(line["title"] == "Search with the picture" for line in found):
+    if not any(line["title"] == "Search with the picture" for line in links):
         text += " The picture was drawn for this question, or its folder is gone: its captions alone can be opened."
-    return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": found, "text": text}), []
+    return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": links, "text": text}), []

@@ -118,8 +118,8 @@ class RunsController(Controller):
         if now or time.monotonic() - self._looked > wait:
             self.entries = self.inventory.look()
             self._looked = time.monotonic()
-            there = {entry.name for entry in self.entries}
-            self.logs = {name: log for name, log in self.logs.items() if name in there}
+            names = {entry.name for entry in self.entries}
+            self.logs = {name: log for name, log in self.logs.items() if name in names}
 
     def change(self, **values: Any) -> None:
         "Change the view, and remember it."

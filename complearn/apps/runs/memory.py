@@ -125,9 +125,9 @@ class Memory:
         self.notes = {
             name: Note(bool(hidden), tuple(str(tags).split()), str(text)) for name, hidden, tags, text in rows
         }
-        found = database.execute("select content from views where name = 'runs'").fetchone()
+        stored = database.execute("select content from views where name = 'runs'").fetchone()
         try:
-            view = json.loads(found[0]) if found else {}
+            view = json.loads(stored[0]) if stored else {}
         except (ValueError, TypeError):
             view = {}
         self.view = view if isinstance(view, dict) else {}

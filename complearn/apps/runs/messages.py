@@ -296,7 +296,7 @@ def open_command(
     words = ["complearn", "open", app]
     for name, value in options.items():
         values = [value] if isinstance(value, str) else value
-        words += [word for one in values if one for word in (f"--{name}", one)]
+        words += [word for item in values if item for word in (f"--{name}", item)]
     return shlex.join([*words, "--view", urlencode(view, doseq=True, safe="/:,*@")] if view else words)
 
 
@@ -350,9 +350,9 @@ def curves_message(
         of_group = {entry.name: logs[entry.name] for entry in members if entry.name in logs}
         if of_group:
             groups[label] = of_group
-    known = [log for of_group in groups.values() for log in of_group.values()]
-    losses = list(dict.fromkeys(name for log in known for name in log.losses))
-    scores = list(dict.fromkeys(name for log in known for name in log.scores))
+    run_logs = [log for of_group in groups.values() for log in of_group.values()]
+    losses = list(dict.fromkeys(name for log in run_logs for name in log.losses))
+    scores = list(dict.fromkeys(name for log in run_logs for name in log.scores))
     panels = []
     if losses:
         loss = view.loss if view.loss in losses else losses[0]
@@ -367,7 +367,7 @@ def curves_message(
     if entries and not panels:
         text = "What is selected has no curves: curves come from the logs of runs that took a step."
     content = {"type": "curves", "panels": panels, "text": text, "problems": list(problems)}
-    content["phases"] = _common_phases(known)
+    content["phases"] = _common_phases(run_logs)
     is_one_run = len(entries) == 1 and entries[0].kind == "run" and entries[0].state != DAMAGED
     content["snapshots"] = _snapshot_lines(entries[0]) if is_one_run and panels else None
     return plain(content | {"weight": view.weight, "band": view.band}), []
@@ -434,17 +434,19 @@ def _asked_text(
 ) -> str:
     "Over how many questions of how many each number of the heat map is."
     counts = {label: question_counts(rows) for label, rows, _ in table}
-    told = {}
+    labels_by_text = {}
     for label, of_kinds in counts.items():
         if of_kinds and is_average:
             text = ", ".join(f"{count:,} in {title}" for title, count in of_kinds.items())
         else:
             text = questions_text(of_kinds) if of_kinds else ""
-        told.setdefault(text, []).append(label)
-    known = {text: labels for text, labels in told.items() if text}
-    if not known:
+        labels_by_text.setdefault(text, []).append(label)
+    with_counts = {text: labels for text, labels in labels_by_text.items() if text}
+    if not with_counts:
         return ""
-    parts = [text if len(told) == 1 else f"{', '.join(labels)}: {text}" for text, labels in known.items()]
+    parts = [
+        text if len(labels_by_text) == 1 else f"{', '.join(labels)}: {text}" for text, labels in with_counts.items()
+    ]
     return f"Each number counts the questions of its own column alone. Asked: {'; '.join(parts)}."
 
 
@@ -599,7 +601,7 @@ def difference_message(
     rows = differing_values(entry_settings(first), entry_settings(second))
     rows = [(key, *values) for key, *values in rows if not _are_equal_files(entries, values)]
     content["names"] = [first.name, second.name]
-    content["rows"] = [[key, _shown_value(one), _shown_value(other)] for key, one, other in rows]
+    content["rows"] = [[key, _shown_value(value), _shown_value(other)] for key, value, other in rows]
     content["titles"] = [_setting_title(key) for key, _, _ in rows]
     content["text"] = "" if rows else "Both have the same settings."
     return content, []
@@ -677,7 +679,7 @@ def about_message(
         facts += more
         commands += further
     commands = [line.format(path=shlex.quote(str(entry.path))) for line in commands]
-    if len(entries) == 2 and all(one.kind == "run" and one.state != DAMAGED for one in entries):
+    if len(entries) == 2 and all(run.kind == "run" and run.state != DAMAGED for run in entries):
         content["both"] = _pair_commands(*entries)
     content |= {"name": entry.name, "facts": facts, "commands": commands, "text": ""}
     return content | {"tags": " ".join(note.tags), "note": note.text}, []
@@ -700,8 +702,8 @@ def code_text(
     view: Mapping[str, Any] | None = None,  # of the page, by the keys of its address; None: the selection alone
 ) -> str:
     "Return the lines of Python that give the selection, and show the page."
-    shown = f", view={dict(view)!r}" if view else ""
-    lines = ["import complearn", "", f"table = complearn.runs({str(folder)!r}{shown})"]
+    argument = f", view={dict(view)!r}" if view else ""
+    lines = ["import complearn", "", f"table = complearn.runs({str(folder)!r}{argument})"]
     if names and view is None:
         lines.append(f"table.page.select({list(names)!r})")
     lines.append("table.selection" if names else "table.page")
@@ -756,8 +758,8 @@ def comparison_notebook(
             "    lines = differing_values(runs[first].config, runs[name].config)\n"
             "    display(pd.DataFrame(lines, columns=['setting', first, name]))"
         )
-        asked = f"complearn.judge({[str(folder / name) for name in runs]!r})"
-        again = f"The images that were held out are asked again, of all of them, by `{asked}`."
+        command = f"complearn.judge({[str(folder / name) for name in runs]!r})"
+        again = f"The images that were held out are asked again, of all of them, by `{command}`."
         cells += [("markdown", "## Settings"), ("code", difference), ("markdown", again)]
     return _notebook(cells)
 
@@ -767,10 +769,10 @@ def _notebook(
 ) -> dict[str, Any]:
     "Cells as a notebook without outputs."
     of_code = {"execution_count": None, "outputs": []}
-    made = [
+    entries = [
         {"cell_type": kind, "id": f"c{number}", "metadata": {}, "source": source.splitlines(keepends=True)}
         | (of_code if kind == "code" else {})
         for number, (kind, source) in enumerate(cells)
     ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": entries, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}

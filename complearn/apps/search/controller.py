@@ -198,10 +198,10 @@ class SearchController(Controller):
         def parts(picture, text):
             return text, picture and (picture.item, picture.upload, tuple(round(edge, 4) for edge in picture.box or ()))
 
-        wanted = parts(picture, " ".join(text.split()))
+        target = parts(picture, " ".join(text.split()))
         alpha = self.query.alpha
         for number, former in enumerate(self.history):
-            if parts(former.picture, former.text) == wanted:
+            if parts(former.picture, former.text) == target:
                 self.recall(number)
                 self.query.alpha = alpha
                 return
@@ -583,9 +583,9 @@ def _hits_table(
     gallery = controller.gallery
     if mix is None:
         return pd.DataFrame(columns=[*columns, "starred"])
-    own = query.own
-    items, scores = (part.tolist() for part in mix.hits(query.alpha, n if own is None else n + 1))
-    ranked = [(item, score) for item, score in zip(items, scores) if item != own][:n]
+    own_item = query.own
+    items, scores = (part.tolist() for part in mix.hits(query.alpha, n if own_item is None else n + 1))
+    ranked = [(item, score) for item, score in zip(items, scores) if item != own_item][:n]
     items = [item for item, _ in ranked]
     rows = {int(item): row for row, item in enumerate(mix.items.tolist())}
     table = {
@@ -608,10 +608,10 @@ def _with_facts(
     frame: pd.DataFrame,  # with a column item
 ) -> pd.DataFrame:  # further columns: starred, and what is known of the pictures
     "A table of pictures with whether each is kept, and with the columns of the gallery."
-    kept = set(controller.selected)
+    starred = set(controller.selected)
     facts = controller.gallery.facts_frame(frame["item"].tolist())
     facts = facts.rename(columns={name: f"picture_{name}" for name in facts if name in frame or name == "starred"})
-    return pd.concat([frame.assign(starred=[item in kept for item in frame["item"]]), facts], axis=1)
+    return pd.concat([frame.assign(starred=[item in starred for item in frame["item"]]), facts], axis=1)
 
 
 def _pictures_table(

@@ -174,7 +174,7 @@ def filters_message(
     content = {
         "type": "filters",
         "words": words,
-        "conditions": [[column.name, wanted] for column, wanted in map(chosen.parse, where)],
+        "conditions": [[column.name, value] for column, value in map(chosen.parse, where)],
         "starred": starred,
         "passing": passing,
         "total": len(chosen.gallery),
@@ -198,9 +198,9 @@ def flat_remark(
 ) -> str:  # empty: there is nothing to say
     "Say that all pictures score nearly the same."
     flat = [
-        f"the {name} (all between {found.low:.3f} and {found.high:.3f})"
-        for name, found in ranges.items()
-        if found.is_flat
+        f"the {name} (all between {limits.low:.3f} and {limits.high:.3f})"
+        for name, limits in ranges.items()
+        if limits.is_flat
     ]
     if not flat:
         return ""

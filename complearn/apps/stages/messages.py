@@ -181,14 +181,14 @@ def stages_message(
         }
         for column in agreement.columns:
             value = float(agreement.loc[name, column])
-            known = (name, column) in probes.index
-            accuracy, chance = probes.loc[(name, column), ["accuracy", "chance"]] if known else (None, None)
+            is_probed = (name, column) in probes.index
+            accuracy, chance = probes.loc[(name, column), ["accuracy", "chance"]] if is_probed else (None, None)
             line["by"].append([column, value, agreement_words(value), accuracy, chance])
         others = source.agreements[name].drop(name)
         line["others"] = [[other, float(value), agreement_words(value)] for other, value in others.items()]
         columns = ["cluster", "size", "attribute", "value", "share", "overall"]
-        own = contents[contents.stage == name][columns].astype(object)
-        line["groups"] = own.where(own.notna(), None).values.tolist()
+        groups = contents[contents.stage == name][columns].astype(object)
+        line["groups"] = groups.where(groups.notna(), None).values.tolist()
         size = int((clusters == clusters[anchor]).sum())
         line |= {"cluster": int(clusters[anchor]), "clusters": len(set(clusters.tolist())), "size": size}
         line |= {"inside": inside[inside.stage == name][["attribute", "value", "share", "overall"]].values.tolist()}
@@ -231,8 +231,8 @@ def maps_message(
     "The places and the colours of all images in every stage; raise RequestError if there is no such attribute."
     stages = source.stages
     if view.colour and view.colour not in stages.attributes:
-        known = f"there are {', '.join(stages.attributes)}" if stages.attributes else "no attribute is known"
-        raise RequestError(f"there is no attribute {view.colour!r} to colour by; {known}")
+        listing = f"there are {', '.join(stages.attributes)}" if stages.attributes else "no attribute is known"
+        raise RequestError(f"there is no attribute {view.colour!r} to colour by; {listing}")
     names, numbers = [], {}
     if view.colour:
         values = pd.Categorical(stages.attributes[view.colour])

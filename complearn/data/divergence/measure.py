@@ -206,8 +206,8 @@ def search_swaps(
     counts = np.bincount(table.compound[lines], table.count[lines], len(table.pooled)).astype(float)
 
     def of(candidate):
-        own = table.candidate == candidate
-        return np.bincount(table.compound[own], table.count[own], len(counts))
+        of_candidate = table.candidate == candidate
+        return np.bincount(table.compound[of_candidate], table.count[of_candidate], len(counts))
 
     level = table.divergence(np.array(places))
     for swaps in range(most):

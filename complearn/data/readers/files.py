@@ -236,10 +236,10 @@ class Table:
     ) -> str:  # of an empty table, the name that was looked for
         "As `find`; raise `BadData` that lists the header if a column is not there."
         name = self.find(named, usual)
-        wanted = usual[0] if named is None else named
+        expected = usual[0] if named is None else named
         if name is not None or not self.columns:
-            return name or wanted
-        similar = get_close_matches(wanted, self.columns, n=1)
+            return name or expected
+        similar = get_close_matches(expected, self.columns, n=1)
         suggestion = f" (did you mean {similar[0]!r}?)" if similar else ""
         listing = ", ".join(map(repr, self.columns))[:400]
         remedy = remedy or f"name the right one with {argument}="
@@ -248,7 +248,7 @@ class Table:
         elif sign := next((sign for sign in _SEPARATORS if any(sign in column for column in self.columns)), None):
             remedy += f", or say separator={sign!r} if {_SEPARATORS[sign]} are between its cells"
         raise BadData(
-            f"{self.path.name} line {self.line}: no column {wanted!r}{suggestion}; there are {listing}; {remedy}"
+            f"{self.path.name} line {self.line}: no column {expected!r}{suggestion}; there are {listing}; {remedy}"
         )
 
     def __iter__(self) -> Iterator[Row]:
@@ -286,8 +286,8 @@ def has_header(
     with reading(path), Path(path).open(encoding="utf-8-sig", newline="") as file:
         first = next((text for text in file if text.strip()), "").rstrip("\r\n")
     cells = next(csv.reader([first], delimiter=_told_separator(first, ",")), [])
-    found = {cell.strip().lower() for cell in cells}
-    return len(cells) > 1 and all(any(name.lower() in found for name in group) for group in names)
+    header = {cell.strip().lower() for cell in cells}
+    return len(cells) > 1 and all(any(name.lower() in header for name in group) for group in names)
 
 
 def open_table(

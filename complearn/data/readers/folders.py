@@ -39,8 +39,8 @@ def _table_path(
     captions_file: Path | str,  # relative to the folder; empty: see `find_captions`
 ) -> Path:
     "Return the path of a folder's table; raise `BadData` that names other files of the folder if it is not there."
-    found = folder / captions_file if captions_file else find_captions(folder)
-    path = (found or folder / CAPTION_TABLES[0]).expanduser()
+    table = folder / captions_file if captions_file else find_captions(folder)
+    path = (table or folder / CAPTION_TABLES[0]).expanduser()
     remedy = "name it with captions_file="
     if not captions_file and not path.exists():
         others = sorted(file for file in os.listdir(folder) if Path(file).suffix.lower() in (".csv", ".tsv", ".jsonl"))
@@ -108,13 +108,13 @@ class _Columns:
 
     def notes(self, named: Mapping[str, str | None]) -> list[str]:
         "Return the notes of a report on columns that a reader has found by itself, under another name than ours."
-        found = {"image": self.image, "caption": self.caption}
-        found = [
+        columns = {"image": self.image, "caption": self.caption}
+        texts = [
             f"{argument}s of column {name!r}"
-            for argument, name in found.items()
+            for argument, name in columns.items()
             if named[argument] is None and name.lower() != argument
         ]
-        return [" and ".join(found)] if found else []
+        return [" and ".join(texts)] if texts else []
 
 
 def _joined_negatives(
@@ -204,10 +204,10 @@ def read_folder(
         counts = ", ".join(f"{name} {count}" for name, count in [*splits.items()][:8]) + ", ..." * (len(splits) > 8)
         notes.append(f"rows of all splits ({counts}); choose with split=")
     if columns.negative is None and negative is None and (numbers := table.find(None, ("neg_image",))):
-        wanted = " or ".join(map(repr, NEGATIVE_COLUMNS))
+        expected = " or ".join(map(repr, NEGATIVE_COLUMNS))
         notes.append(
             f"column {numbers!r} is not read: it numbers other rows, and there is no column of wrong captions, "
-            f"{wanted}; if it has another name, say negative="
+            f"{expected}; if it has another name, say negative="
         )
     if columns.negative is not None:
         notes += _joined_negatives(samples, collector, columns.negative)

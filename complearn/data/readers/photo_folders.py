@@ -37,7 +37,7 @@ def _facts_of(
     "Return the values of a table for its pictures in the columns that are neither image nor caption."
     opened = open_table(table)
     image = opened.column("image", None, IMAGE_COLUMNS)
-    known = {image, opened.find(None, CAPTION_COLUMNS), opened.find(None, NEGATIVE_COLUMNS)}
+    other_columns = {image, opened.find(None, CAPTION_COLUMNS), opened.find(None, NEGATIVE_COLUMNS)}
     facts: dict[str, dict[str, list]] = {}
     for row in opened:
         name = row.cells.get(image)
@@ -45,7 +45,7 @@ def _facts_of(
             continue
         of_image = facts.setdefault(path_identity(folder, name), {})
         for column, cell in row.cells.items():
-            if column in known:
+            if column in other_columns:
                 continue
             is_list = isinstance(cell, (list, tuple)) and column.lower() not in BOX_COLUMNS
             for value in cell if is_list else [cell]:

@@ -248,23 +248,23 @@ def read_caption_words(
     A word is found as it is written, in lower case or not; the label of a word is "said" or "not said". Raise BadData
     for a word that no caption has, or that all have: it tells no pictures apart."""
     pairs = read_source(source)
-    wanted = [word.lower() for word in words]
-    if not wanted or len(set(wanted)) < len(wanted):
+    lowered = [word.lower() for word in words]
+    if not lowered or len(set(lowered)) < len(lowered):
         raise ValueError(f"name at least one word, each once; got {', '.join(words) or 'none'}")
     pictures: dict[str, Pair] = {}
-    said: dict[str, set[str]] = {}
+    words_of: dict[str, set[str]] = {}
     for pair in pairs:
         pictures.setdefault(pair.image_id, pair)
         text = " ".join([pair.caption or "", *(pair.views or ())])
-        said.setdefault(pair.image_id, set()).update(re.findall(r"[\w'-]+", text.lower()))
-    for word in wanted:
-        n_said = sum(word in found for found in said.values())
-        if n_said in (0, len(said)):
-            count = f"{n_said} of {len(said)} pictures have the word {word!r}"
+        words_of.setdefault(pair.image_id, set()).update(re.findall(r"[\w'-]+", text.lower()))
+    for word in lowered:
+        n_said = sum(word in caption_words for caption_words in words_of.values())
+        if n_said in (0, len(words_of)):
+            count = f"{n_said} of {len(words_of)} pictures have the word {word!r}"
             raise BadData(f"{source['name']}: {count}; name another word")
     named = []
     for name, pair in pictures.items():
-        labels = {word: "said" if word in said[name] else "not said" for word in wanted}
+        labels = {word: "said" if word in words_of[name] else "not said" for word in lowered}
         named.append(Pair(pair.image, None, pair.id, pair.image_id, labels=labels))
     return Pairs(named, getattr(pairs, "report", Report(source["name"], len(named))))
 

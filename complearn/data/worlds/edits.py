@@ -131,14 +131,14 @@ class DrawPlaces:
             values["state"]["state"] = state
             generator.bit_generator.state = values | {"has_uint32": has_uint32, "uinteger": uinteger}
             return make(generator)
-        found: list[dict] = []
-        made = make(generator, note=found.append)
-        last = found[-1]
+        notes: list[dict] = []
+        pair = make(generator, note=notes.append)
+        last = notes[-1]
         self.places[name] = [last["state"]["state"], last["has_uint32"], last["uinteger"]]
         self.fresh += 1
         if self.fresh >= SAVED_EVERY:
             self.save()
-        return made
+        return pair
 
     def save(self) -> None:
         "Write the places that were found; those that other processes wrote meanwhile stay."

@@ -167,8 +167,8 @@ def _draw_wording(
     while True:
         materials = tuple(str(name) for name in draws.permutation(list(MATERIALS))[:patches])
         seams = tuple(str(name) for name in draws.choice(list(SEAMS), patches - 1))
-        kept = derive(seed, "wording", *materials, *seams) % _TEST_SHARE == 0
-        if kept == (part == "test"):
+        is_test = derive(seed, "wording", *materials, *seams) % _TEST_SHARE == 0
+        if is_test == (part == "test"):
             return materials, seams
 
 

@@ -48,8 +48,8 @@ def judge(
 ) -> list[dict]:  # flat rows
     "Run every task of a bench on one scorer."
     with evaluation_mode(scorer):
-        shown = "{desc}: {n_fmt} of {total_fmt} sets of questions [{elapsed}]"  # sets differ in size: no time left
-        tasks = Progress(bench.items(), f"judging {method}", bar_format=shown, delay=5, leave=False)
+        bar_format = "{desc}: {n_fmt} of {total_fmt} sets of questions [{elapsed}]"  # sets differ in size: no time left
+        tasks = Progress(bench.items(), f"judging {method}", bar_format=bar_format, delay=5, leave=False)
         scores = {data: task.run(scorer, batch_size=batch_size, device=device) for data, task in tasks}
     return [line for data, of_task in scores.items() for line in stamp(of_task, method, seed, phase, step, data)]
 

@@ -263,23 +263,25 @@ def knn_monitor(
     and by all of them, each vector of length one (Wu et al. 2018).
 
     When a stage has ended, the next one has begun, with the weights that it starts from."""
-    known = _labelled_pairs(json.dumps(source, sort_keys=True), n, _file_states(source))
+    references = _labelled_pairs(json.dumps(source, sort_keys=True), n, _file_states(source))
     if test is None:
-        asked = known[::5]
-        known = [pair for k, pair in enumerate(known) if k % 5]
+        queries = references[::5]
+        references = [pair for k, pair in enumerate(references) if k % 5]
     else:
-        asked = _labelled_pairs(json.dumps(test, sort_keys=True), n, _file_states(test))
+        queries = _labelled_pairs(json.dumps(test, sort_keys=True), n, _file_states(test))
     with evaluation_mode(model):
-        parts = [_stage_vectors(model, [pair.image for pair in some], batch_size, device) for some in (known, asked)]
+        parts = [
+            _stage_vectors(model, [pair.image for pair in some], batch_size, device) for some in (references, queries)
+        ]
     joined = [np.concatenate([part / np.linalg.norm(part, axis=1, keepdims=True) for part in of], 1) for of in parts]
     chosen = {f"stage {k}": [of[k] for of in parts] for k in range(len(parts[0]))}
     if len(chosen) > 1:
         chosen["all stages"] = joined
-    values = attribute_values(known)
+    values = attribute_values(references)
     rows = []
     for stages, (fit, judged) in chosen.items():
         scores = []
-        for name, answers in attribute_values(asked, list(values)).items():
+        for name, answers in attribute_values(queries, list(values)).items():
             classes = sorted({*values[name], *answers})
             labels, truth = (np.array([classes.index(value) for value in of]) for of in (values[name], answers))
             right = neighbour_guesses(fit, labels, judged, neighbours) == truth

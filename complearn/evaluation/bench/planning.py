@@ -72,8 +72,8 @@ class Plan:
         "Raise RequestError if a method changes the model that it starts from, whose weights then have no average."
         for label in self.study.table:
             model = self.study.configuration(label, self.study.seeds[0])["model"]
-            if found := differences(self.start.model, model):
-                keys = sorted({text.partition(":")[0].partition(".")[0] for text in found})
+            if changes := differences(self.start.model, model):
+                keys = sorted({text.partition(":")[0].partition(".")[0] for text in changes})
                 raise RequestError(
                     f"{label} changes the model that it starts from ({', '.join(keys)}), so that there is no average "
                     f"of the weights before and after; leave out average, or choose a method such as clip or negclip"
@@ -150,9 +150,9 @@ def _leave_out_known(
         return f" ({Path(begin.weights['saved']).name} does not say on which images it was trained)"
     run = Run.open(begin.weights["run"])
     photos = []
-    for one in (run, *find_ancestors(run)[0]):
+    for ancestor in (run, *find_ancestors(run)[0]):
         try:
-            pairs = run_data(one)
+            pairs = run_data(ancestor)
         except (ValueError, OSError, ImportError, KeyError, TypeError):
             continue  # `judging.ask_models` says that it could not be checked
         if not hasattr(pairs, "world"):  # no photo is in a generated world

@@ -113,10 +113,10 @@ class GalleryFilter:
         condition: str,  # e.g. "split=val"
     ) -> list[bool]:  # of each picture
         "Return which pictures meet a condition."
-        column, wanted = self.parse(condition)
+        column, target = self.parse(condition)
         cells = [facts.get(column.name, ()) for facts in self.gallery.facts]
         if column.kind == "range":
-            low, dots, high = wanted.partition("..")
+            low, dots, high = target.partition("..")
             ends = [_number(end) if end.strip() else None for end in (low, high)]
             if not dots or any(end.strip() and number is None for end, number in zip((low, high), ends)):
                 raise RequestError(f"{column.name} is a number: say {column.name}=low..high, not {condition!r}")
@@ -124,9 +124,9 @@ class GalleryFilter:
             most = float("inf") if ends[1] is None else ends[1]
             return [any(least <= float(value) <= most for value in values) for values in cells]
         if column.kind == "words":
-            words = _normal(wanted)
+            words = _normal(target)
             return [any(_has_words(_normal(str(value)), words) for value in values) for values in cells]
-        return [any(str(value) == wanted for value in values) for values in cells]
+        return [any(str(value) == target for value in values) for values in cells]
 
     def passing(
         self,

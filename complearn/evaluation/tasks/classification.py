@@ -147,8 +147,8 @@ class Attributes(Task):
             try:
                 probe = fit_probe(fit, numbers[0], self.strength)
             except ValueError as error:
-                told = f"all {len(fit)} training images have the value {classes[0]!r}, and a probe needs two values"
-                raise ValueError(f"attribute {name}: {told if len(classes) == 1 else error}") from error
+                reason = f"all {len(fit)} training images have the value {classes[0]!r}, and a probe needs two values"
+                raise ValueError(f"attribute {name}: {reason if len(classes) == 1 else error}") from error
             right = probe.predict(judge) == numbers[1]
             scores.append(share_score(name, "probe_accuracy", right))
         return scores
@@ -182,11 +182,13 @@ def neighbour_guesses(
     Example: `(neighbour_guesses(train, classes, test) == answers).mean()`."""
     if neighbours < 1 or temperature <= 0:
         raise ValueError(f"neighbours are at least 1 and the temperature above 0, not {neighbours} and {temperature}")
-    known, asked = (torch.nn.functional.normalize(torch.from_numpy(part).float(), dim=-1) for part in (fit, judge))
+    references, queries = (
+        torch.nn.functional.normalize(torch.from_numpy(part).float(), dim=-1) for part in (fit, judge)
+    )
     classes = torch.from_numpy(np.asarray(labels))
     guesses = []
-    for part in asked.split(1024):
-        cosines, nearest = (part @ known.T).topk(min(neighbours, len(known)), dim=1)
+    for part in queries.split(1024):
+        cosines, nearest = (part @ references.T).topk(min(neighbours, len(references)), dim=1)
         votes = torch.zeros(len(part), int(classes.max()) + 1)
         votes.scatter_add_(1, classes[nearest], ((cosines - 1) / temperature).exp())
         guesses.append(votes.argmax(1))

@@ -72,11 +72,11 @@ def positional_disentanglement(
         entropy = _entropy(position)
         if entropy == 0:
             continue
-        told = []
+        information = []
         for place in meanings.T:
             joint = np.unique(np.stack([place, position]), axis=1, return_inverse=True)[1].ravel()
-            told.append(_entropy(place) + entropy - _entropy(joint))
-        first, *others = sorted(told, reverse=True)
+            information.append(_entropy(place) + entropy - _entropy(joint))
+        first, *others = sorted(information, reverse=True)
         gaps.append((first - (others[0] if others else 0.0)) / entropy)
     return float(np.mean(gaps)) if gaps else None
 
@@ -143,10 +143,10 @@ class Structure(Task):
         table = meaning_table([self.meanings[k] for k in first])
         new = np.array([self.unseen[k] for k in first]) if len(self.unseen) else None
         trees = {pair.caption: pair.tree for pair in self.pairs if pair.tree is not None}
-        given = {"batch_size": batch_size, "device": device}
+        options = {"batch_size": batch_size, "device": device}
         with evaluation_mode(scorer), full_precision(device or "cpu"):
-            texts = encode_all(scorer, texts=[self.pairs[k].caption for k in first], trees=trees, **given)
-            images = encode_all(scorer, images=[pair.image for pair in self.pairs], **given)
+            texts = encode_all(scorer, texts=[self.pairs[k].caption for k in first], trees=trees, **options)
+            images = encode_all(scorer, images=[pair.image for pair in self.pairs], **options)
             codes = self._codes(scorer, first, batch_size, device)
         pictures = np.zeros((len(first), images.values.shape[-1]))
         np.add.at(pictures, numbers, F.normalize(images.values.float(), dim=-1).cpu().numpy())

@@ -48,7 +48,9 @@ def _singulars(
     "The plurals among some nouns whose singular is among them, too."
     plurals = {plural(noun): noun for noun in as_nouns if " " not in noun}
     return {
-        many: one for many, one in plurals.items() if many in as_nouns and many != one and many not in _OTHER_THINGS
+        many: singular
+        for many, singular in plurals.items()
+        if many in as_nouns and many != singular and many not in _OTHER_THINGS
     }
 
 # %% ../../../nbs/language/concepts/forms.ipynb #bb94c6e5
@@ -90,16 +92,16 @@ def _verb_forms(
         for base in _verb_bases(word, endings):
             if len(base) >= _SHORTEST:
                 families.setdefault(base, set()).add(word)
-    known = set(verbs)
+    verb_set = set(verbs)
     forms = {}
     for base, words in sorted(
-        families.items(), key=lambda item: (len(item[1]), item[0] in known, -len(item[0]), item[0])
+        families.items(), key=lambda item: (len(item[1]), item[0] in verb_set, -len(item[0]), item[0])
     ):
-        if len(words) + (base in known) > 1:
+        if len(words) + (base in verb_set) > 1:
             forms |= dict.fromkeys(words, base)  # of two verbs, that with more forms
     if "ed" in endings:
         irregular = [row.words for row in SHIPPED_ROWS if row.relation == "form"]
-        forms |= {form: verb for verb, *others in irregular for form in others if form in known and form != verb}
+        forms |= {form: verb for verb, *others in irregular for form in others if form in verb_set and form != verb}
     return forms
 
 # %% ../../../nbs/language/concepts/forms.ipynb #5568e670
@@ -155,8 +157,8 @@ def merge_forms(
     for name, column in (("concepts", "concept"), ("predicates", "predicate")):
         table = getattr(graph, name)
         keys = [(key(text), *rest) for text, *rest in table.itertuples(index=False)]
-        codes = {known: number for number, known in enumerate(dict.fromkeys(keys))}
-        merged = np.array([codes[known] for known in keys], np.int32)
+        codes = {entry: number for number, entry in enumerate(dict.fromkeys(keys))}
+        merged = np.array([codes[entry] for entry in keys], np.int32)
         used = graph.parts[column].to_numpy()
         counts = np.bincount(used[used >= 0], minlength=len(table))
         most_used = np.lexsort((np.arange(len(table)), -counts, merged))  # of each merged one, the most used form first
@@ -166,7 +168,7 @@ def merge_forms(
         numbers[name] = merged
     forms: dict[str, list[int]] = {}
     for text, number in zip(graph.texts[0], numbers["concepts"].tolist()):
-        known = forms.setdefault(text, [])
-        if number not in known:
-            known.append(number)
+        concepts = forms.setdefault(text, [])
+        if number not in concepts:
+            concepts.append(number)
     return MergedGraph(tables["concepts"], tables["predicates"], graph.captions, parts, graph.report, forms)

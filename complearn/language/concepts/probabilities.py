@@ -89,11 +89,11 @@ def _shared_images(
     matrix = _membership(graph, graph.images[0])
     counts = matrix.sum(axis=1)
     usual = np.flatnonzero(counts >= least)
-    kept = matrix[usual]
+    rows = matrix[usual]
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         for start in range(0, len(usual), _BLOCK):
-            both = (kept[start : start + _BLOCK] @ kept.T).tocoo()
+            both = (rows[start : start + _BLOCK] @ rows.T).tocoo()
             chosen = (both.data >= least) & (both.row + start != both.col)
             yield usual[both.row[chosen] + start], usual[both.col[chosen]], both.data[chosen]
 

@@ -98,13 +98,13 @@ def _with_joined(
     "The constituents without those that begin in the middle of `JOINED` words."
     lower = [word.lower() for word in words]
     middles = {k for k in range(1, len(words) - 1) if tuple(lower[k - 1 : k + 2]) in JOINED}
-    kept = []
+    constituents = []
     for label, start, stop in rows:
         if start not in middles:
-            kept.append((label, start, stop))
+            constituents.append((label, start, stop))
         elif stop == start + 1 and label not in PHRASE_LABELS:
-            kept.append(("IN", start, stop))
-    return kept
+            constituents.append(("IN", start, stop))
+    return constituents
 
 # %% ../../../nbs/language/concepts/rules.ipynb #b87227a7
 def find_concepts(

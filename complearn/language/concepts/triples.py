@@ -91,7 +91,7 @@ def relation_triples(
                 if max(subject, other) < len(inside):
                     triple = (named(inside[subject]), words, named(inside[other]))
                     in_captions.setdefault(triple, set()).add(captions[line])
-    n_images = {triple: len({images[caption] for caption in found}) for triple, found in in_captions.items()}
-    counts = Counter({triple: len(found) for triple, found in in_captions.items()}).most_common()
+    n_images = {triple: len({images[caption] for caption in numbers}) for triple, numbers in in_captions.items()}
+    counts = Counter({triple: len(numbers) for triple, numbers in in_captions.items()}).most_common()
     rows = [(*triple, count, n_images[triple]) for triple, count in counts]
     return pd.DataFrame(rows, columns=["subject", "predicate", "object", "captions", "images"])

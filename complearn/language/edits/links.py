@@ -86,8 +86,8 @@ class CaptionLinks:
         "The links of verbs, then those of nouns."
         words = self.atoms.words
         verbs = [i for i, word in enumerate(words) if self._is_verb(i)]
-        found = itertools.chain(*map(self._verb_links, verbs), self._noun_links())
-        return tuple(dict.fromkeys(link for link in found if len({*link.words}) == len(link.words)))
+        candidates = itertools.chain(*map(self._verb_links, verbs), self._noun_links())
+        return tuple(dict.fromkeys(link for link in candidates if len({*link.words}) == len(link.words)))
 
     def _is_verb(self, number: int) -> bool:
         word = self.atoms.words[number]
@@ -132,19 +132,19 @@ class CaptionLinks:
 
     def _preposition(self, number: int) -> tuple[int, list[int]]:
         "Return the first word of a preposition, and its objects."
-        known = self._prepositions.get(number)
-        if known is None:
+        preposition = self._prepositions.get(number)
+        if preposition is None:
             return number, self._things(self.atoms.child(number, "pobj"))
-        return min(known.words), self._things(known.object)
+        return min(preposition.words), self._things(preposition.object)
 
     def _verb_links(self, verb: int) -> Iterator[Link]:
         atoms = self.atoms
         subjects, passive = self._subjects(verb)
         prepositions = [i for i in atoms.children[verb] if atoms.words[i].relation == "prep"]
         if atoms.texts[verb] in ("be", "is", "are", "was", "were", "being", "been"):
-            said = [i for i in atoms.children[verb] if atoms.words[i].relation == "acomp"]
-            said = [i for i in said if atoms.words[i].tag == "JJ"]
-            yield from (Link("adjective", pair) for pair in itertools.product(subjects, said))
+            adjectives = [i for i in atoms.children[verb] if atoms.words[i].relation == "acomp"]
+            adjectives = [i for i in adjectives if atoms.words[i].tag == "JJ"]
+            yield from (Link("adjective", pair) for pair in itertools.product(subjects, adjectives))
             for first, things in map(self._preposition, prepositions):
                 yield from (Link("place", (left, first, right)) for left in subjects for right in things)
             return

@@ -103,8 +103,8 @@ def _is_placed(caption: EditableCaption, left: CaptionObject, right: CaptionObje
     if relation == "pobj":
         return not joined and caption.texts[governor] in ("on", "in", "under", "over", "into", "onto")
     # a man with a ball, next to a girl
-    own = [i for i in caption.children[left.head] if caption.texts[i] == "with"]
-    has = {i for preposition in own for i in caption.children[preposition]}
+    prepositions = [i for i in caption.children[left.head] if caption.texts[i] == "with"]
+    has = {i for preposition in prepositions for i in caption.children[preposition]}
     return bool(has) and right.head not in has and max(has) < right.head
 
 # %% ../../../nbs/language/edits/operators.ipynb #75e095d9
@@ -234,10 +234,10 @@ def _phrase(caption: EditableCaption, each: CaptionObject, other: CaptionObject,
 
 def _dependents(caption: EditableCaption, number: int) -> list[int]:
     "A word with all that depends on it."
-    found = [number]
-    for word in found:
-        found += [child for child in caption.children[word] if child not in found]
-    return found
+    numbers = [number]
+    for word in numbers:
+        numbers += [child for child in caption.children[word] if child not in numbers]
+    return numbers
 
 
 def _is_many(each: CaptionObject) -> bool | None:
@@ -267,8 +267,8 @@ def _agreements(
     changes = []
     for verb in verbs:
         text = caption.texts[verb]
-        forms = {one: (one, several) for one, several in MANY.items()} | {
-            several: (one, several) for one, several in MANY.items()
+        forms = {singular: (singular, several) for singular, several in MANY.items()} | {
+            several: (singular, several) for singular, several in MANY.items()
         }
         if text not in forms and caption.words[verb].tag in ("VBZ", "VBP"):
             name = caption.relations.verbs.get(text, caption.lemmas[verb])
@@ -311,14 +311,14 @@ def _phrase_exchanges(
     "The exchanges of two objects with all that is said of them."
     if not _may_exchange_phrases(caption, left, right) or shares_attributes(caption, left, right):
         return
-    found = {}
+    pairs = {}
     for whole in (False, True):
         words = _phrase(caption, left, right, whole), _phrase(caption, right, left, whole)
         points = any(caption.texts[i] in PRONOUNS for each in words for i in each)  # a sidecar with a dog in it
         if all(words) and words[0].stop <= words[1].start and not points:
-            found.setdefault(words, whole)
+            pairs.setdefault(words, whole)
     alike = nouns and left.plural == right.plural and said_of(caption, left) == said_of(caption, right)
-    for words, is_whole in found.items():
+    for words, is_whole in pairs.items():
         spans = [(caption.words[each[0]].span[0], caption.words[each[-1]].span[1]) for each in words]
         if not is_whole and (alike or not is_ordered(caption, left, right)):
             continue
@@ -343,8 +343,8 @@ def _phrase_exchanges(
         every = sorted([*spans, *(span for span, _ in further)])
         if any(before[1] > after[0] for before, after in itertools.pairwise(every)):
             continue
-        _, [(one, other)], _ = _exchanged(caption, *spans, ())
-        texts = (one, other, *(text for _, text in further))
+        _, [(first, other)], _ = _exchanged(caption, *spans, ())
+        texts = (first, other, *(text for _, text in further))
         yield [*spans, *(span for span, _ in further)], [texts], range(words[0][0], words[1][-1] + 1)
 
 # %% ../../../nbs/language/edits/operators.ipynb #c19f6871
@@ -627,9 +627,9 @@ def replace_relations(caption: EditableCaption) -> Iterator[Proposal]:
 def _verbs_for(caption: EditableCaption, name: str, has_object: bool) -> list[str]:
     "The verbs that may come in the place of one with an object, or without."
     relations = caption.relations
-    known = relations.verb_names | relations.intransitive
+    listed = relations.verb_names | relations.intransitive
     verbs = caption.alternatives(name, "verb")
-    return [verb for verb in verbs if verb not in known or (verb not in relations.intransitive) == has_object]
+    return [verb for verb in verbs if verb not in listed or (verb not in relations.intransitive) == has_object]
 
 
 def _forms(caption: EditableCaption, verbs: Iterable[str], number: int) -> list[tuple[str]]:
@@ -640,7 +640,7 @@ def _forms(caption: EditableCaption, verbs: Iterable[str], number: int) -> list[
 
 def _participles(caption: EditableCaption) -> list[CaptionRelation]:
     "Return the participles of verbs done to something, with their particles: a horse ridden by a girl."
-    found = []
+    participles = []
     for i, word in enumerate(caption.words):
         done = word.tag == "VBN" and word.relation in ("acl", "relcl", "ROOT", "conj", "advcl")
         if not done or not caption.texts[i].isalpha() or caption.child(i, "dobj", "xcomp") is not None:
@@ -650,8 +650,8 @@ def _participles(caption: EditableCaption) -> list[CaptionRelation]:
             last = i if particle is None else particle
             name = caption.relations.verbs.get(caption.texts[i], caption.lemmas[i])
             span = (word.span[0], caption.words[last].span[1])
-            found.append(CaptionRelation("verb", name, span, frozenset({i, last}), i, None))
-    return found
+            participles.append(CaptionRelation("verb", name, span, frozenset({i, last}), i, None))
+    return participles
 
 
 def _verbs_with_places(caption: EditableCaption, verb: CaptionRelation) -> Iterator[Proposal]:
@@ -690,8 +690,10 @@ def is_done_by_the_living(caption: EditableCaption, verb: CaptionRelation) -> bo
         number = _wearer(caption, number)
         item = next((each for each in caption.objects if each.head == number), None)
         if item is not None:
-            made = caption.relations.is_made(caption.texts[i] for i in caption.children[item.head] if i < item.head)
-            return not made and caption.relations.lives(item.name)
+            is_artefact = caption.relations.is_made(
+                caption.texts[i] for i in caption.children[item.head] if i < item.head
+            )
+            return not is_artefact and caption.relations.lives(item.name)
     return True
 
 
@@ -704,12 +706,12 @@ def deeds_of_the_living(caption: EditableCaption) -> frozenset[str]:
 # %% ../../../nbs/language/edits/operators.ipynb #2c326e8d
 def _further_attributes(caption: EditableCaption, each: CaptionObject, adjectives: Iterable[str]) -> Iterator[Proposal]:
     "Put an adjective to others: a colour or a material next to the noun, any other before them."
-    own = [caption.texts[i] for i in each.attributes]
+    present = [caption.texts[i] for i in each.attributes]
     definite = caption.relations.words("group", "adjective")
-    known = set().union(*({word, *caption.relations.alternatives(word, "adjective")} for word in own))
-    free = [word for word in adjectives if word not in known]
-    free = [word for word in free if not any(caption.alike(word, other, "adjective") for other in own)]
-    if not caption.relations.colours.isdisjoint(own):  # no beige red dog
+    excluded = set().union(*({word, *caption.relations.alternatives(word, "adjective")} for word in present))
+    free = [word for word in adjectives if word not in excluded]
+    free = [word for word in free if not any(caption.alike(word, other, "adjective") for other in present)]
+    if not caption.relations.colours.isdisjoint(present):  # no beige red dog
         free = [word for word in free if word not in caption.relations.colours]
     first = each.attributes[0]
     joined = any(caption.texts[i] in ("and", ",", "-") for i in range(first, each.head))
@@ -717,7 +719,7 @@ def _further_attributes(caption: EditableCaption, each: CaptionObject, adjective
         return
     before = [word for word in free if word not in definite]
     unlisted = {word for word in free if ("adjective", word) not in caption.relations.listed}
-    beside = [word for word in free if word in definite | unlisted and definite.isdisjoint(own)]
+    beside = [word for word in free if word in definite | unlisted and definite.isdisjoint(present)]
     place = caption.words[first].span
     if first:
         yield [(place[0], place[0])], [(f"{word} ",) for word in before], [each.head]

@@ -326,8 +326,8 @@ def _misplaced_fault(
                 return "changes a part of a colour's name"
         if not difference[0] and {*words} & caption.relations.usual.get(noun.rpartition(" ")[2], frozenset()):
             return "brings an adjective that goes without saying"
-        said = caption.barred("adjective")  # which has its own reason
-        if not difference[0] and not all(word in said or caption.is_ruled_out(word, noun) for word in words):
+        barred = caption.barred("adjective")  # which has its own reason
+        if not difference[0] and not all(word in barred or caption.is_ruled_out(word, noun) for word in words):
             return "brings a colour or a pattern that the captions of the image do not rule out"
         if COATS & {*difference[0]} and any(caption.is_near(word, noun) for word in words):
             return "brings another name of an animal's colour"
@@ -481,9 +481,9 @@ def _misarticled(
     pairs = re.findall(r"\b([Aa]n?) ([a-z]{2,})\b", text)  # names, numbers and x-rays are not judged
     before_vowel = {"a": "aeio", "an": "bcdfgjklmnpqrstvwyz"}  # h and u are read in both ways
     return {
-        f"{given} {word}"
-        for given, word in pairs
-        if word[0] in before_vowel[given.lower()] and not word.startswith(("one", "once", "eu"))
+        f"{a_or_an} {word}"
+        for a_or_an, word in pairs
+        if word[0] in before_vowel[a_or_an.lower()] and not word.startswith(("one", "once", "eu"))
     }
 
 

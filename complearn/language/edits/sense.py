@@ -58,14 +58,14 @@ class NewLinks:
         objects = {each.head: each for each in self.caption.objects}
         heads = [next(i for i in each if i in objects) for each in inside]
         new = dict(zip(heads, map(self.links.name, heads[::-1])))
-        made = []
+        changed = []
         for link in self.links.links:
             stays = {*link.words}.isdisjoint(heads)
             moves = any({*link.words} <= {*each} for each in inside)
             if not stays and not moves and {*link.words} & {*inside[0], *inside[1]} <= {*heads}:
                 after, before = self.links.names(link, new), self.links.names(link)
-                made += [] if after == before else [NewLink(link.kind, after, before, link.loose)]
-        return made
+                changed += [] if after == before else [NewLink(link.kind, after, before, link.loose)]
+        return changed
 
     def _root(self, inside: Sequence[int]) -> int:
         "The word that the others of a part depend on; of a preposition the first."
@@ -85,7 +85,7 @@ class NewLinks:
         if site.operator == "swap_obj":
             return self._exchanged(site)
         new: dict[int, str] = {}  # by the word in whose place they come
-        gone: set[int] = set()
+        removed: set[int] = set()
         added: list[NewLink] = []
         for span, text in zip(site.spans, texts):
             inside = self._inside(span)
@@ -105,9 +105,9 @@ class NewLinks:
             elif site.operator != "negate":
                 root = self._root(inside)
                 new[root] = self._name(text, root)
-                gone.update(set(inside) - {root})
+                removed.update(set(inside) - {root})
         for link in self.links.links:
-            if not gone.isdisjoint(link.words) or new.keys().isdisjoint(link.words):
+            if not removed.isdisjoint(link.words) or new.keys().isdisjoint(link.words):
                 continue
             before = self.links.names(link)
             after = self.links.names(link, new)
@@ -180,12 +180,12 @@ def sensible_only(
             sense += FLUENCY * min(0.0, change)
         return sense >= least
 
-    kept: dict[str, list[Site]] = {}
+    sensible: dict[str, list[Site]] = {}
     for site in itertools.chain(*sites.values()):
         options = [texts for texts in site.options if keeps(site, texts)]
         if options:
-            kept.setdefault(site.operator, []).append(replace(site, options=tuple(options)))
-    return kept
+            sensible.setdefault(site.operator, []).append(replace(site, options=tuple(options)))
+    return sensible
 
 # %% ../../../nbs/language/edits/sense.ipynb #8304ff72
 UNSAID = 0.65  # share of what holds of an image that a further caption does not say
@@ -202,8 +202,8 @@ def truth_chance(
     if site.operator.endswith("_att") and not site.operator.startswith("swap"):
         chances = [vocabulary.chance(*link.words) for link in links if link.kind == "adjective"]
     elif site.operator in ("add_obj", "replace_obj"):
-        own = {each.name for each in caption.things}
-        nouns = {word for link in links for word in link.words if word not in own | {*(link.old or ())}}
+        present = {each.name for each in caption.things}
+        nouns = {word for link in links for word in link.words if word not in present | {*(link.old or ())}}
         chances = [vocabulary.nouns[noun] / max(1, vocabulary.captions) for noun in nouns]
     else:
         chances = []

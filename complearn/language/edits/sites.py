@@ -235,15 +235,15 @@ class EditableCaption(CaptionAtoms):
     @cached_property
     def _colours_said(self) -> dict[str, set[str]]:
         "The colours that the captions of the image give a thing, by the last word of its name."
-        said: dict[str, set[str]] = {}
+        colours_of: dict[str, set[str]] = {}
         for caption in (self, *(CaptionAtoms(view, self.relations) for view in self.context.views)):
             for each in caption.objects:
                 first = each.head  # black and white, red-brown
                 while first and caption.texts[first - 1] in self.relations.colours | {"and", ",", "-"}:
                     first -= 1
                 texts = {caption.texts[i] for i in (*each.attributes, *range(first, each.head + 1))}
-                said.setdefault(each.name.rpartition(" ")[2], set()).update(texts & self.relations.colours)
-        return said
+                colours_of.setdefault(each.name.rpartition(" ")[2], set()).update(texts & self.relations.colours)
+        return colours_of
 
     def is_ruled_out(self, adjective: str, noun: str) -> bool:
         """Whether a thing of the image is not so, as far as its captions let tell. A colour or a pattern is ruled out
@@ -258,10 +258,10 @@ class EditableCaption(CaptionAtoms):
         named = [
             colours for name, colours in self._colours_said.items() if name == last or self.alike(name, last, "noun")
         ]
-        said = set().union(*named) - HUELESS
+        stated = set().union(*named) - HUELESS
         if adjective in PATTERNS:
-            return len(said) == 1
-        return bool(said) and not (self.is_near(adjective, noun) and said & (COATS | {"white"}))
+            return len(stated) == 1
+        return bool(stated) and not (self.is_near(adjective, noun) and stated & (COATS | {"white"}))
 
     def is_near(self, adjective: str, noun: str) -> bool:
         "Whether an adjective is a colour of a coat that has other names, of an animal."

@@ -143,8 +143,8 @@ class HeldOutNgrams:
     ) -> list[float]:  # nats per word; 0: as likely as the caption
         "How much likelier edits are than their caption, word for word."
         model = self.models[1 - self.half(image)] or self.models[self.half(image)]
-        own = model.log_likelihood(source)
-        return [model.log_likelihood(text) - own for text in texts]
+        base = model.log_likelihood(source)
+        return [model.log_likelihood(text) - base for text in texts]
 
 # %% ../../../nbs/language/lexicon/plausibility.ipynb #26d9cdf7
 def balance(

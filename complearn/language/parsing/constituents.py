@@ -294,10 +294,10 @@ class _Builder:
         """A phrase with the phrases after it; those after a noun phrase stand side by side, as in Penn trees, but for
         what "of" says: a group of people is one thing, whatever else is said of it."""
         parts = [self.leaf(j) if self.is_mark(j) else self.phrase(j) for j in after]
-        said = [j for j in after if not self.is_mark(j)]
-        if tree.label == "NP" and len(said) > 1 and after[0] == said[0] and self.words[said[0]].text.lower() == "of":
+        heads = [j for j in after if not self.is_mark(j)]
+        if tree.label == "NP" and len(heads) > 1 and after[0] == heads[0] and self.words[heads[0]].text.lower() == "of":
             tree = Tree("NP", (tree, parts.pop(0)))
-        if tree.label == "NP" and said:
+        if tree.label == "NP" and heads:
             return Tree("NP", (tree, *parts))
         return Tree(tree.label, (*tree.children, *parts))
 

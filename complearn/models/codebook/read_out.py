@@ -93,13 +93,14 @@ def _refine(
     else:
         counted = tokens.masked_fill(~rearrange(mask, "b n -> b n 1"), 0)
     bound = _rounding_bound(counted, codes, lengths, values)
-    for row, found in enumerate(~(sparsemax(scale * values) <= 0)):  # of rounded scores; all where they are not numbers
+    # of rounded scores; all where they are not numbers
+    for row, support in enumerate(~(sparsemax(scale * values) <= 0)):
         of_scores = values[row], firing[row]
         of_row = tokens[row], codes, lengths, None if mask is None else mask[row]
-        _renew(*of_scores, found.nonzero()[:, 0], *of_row)
-        exact = scale * values[row, found]
+        _renew(*of_scores, support.nonzero()[:, 0], *of_row)
+        exact = scale * values[row, support]
         tau = prefix_threshold(exact, len(exact))[0] / scale  # of some of the codes: no higher than that of all
-        others = ~(values[row] <= tau - bound[row]) & ~found  # all of them where the bound is not a number
+        others = ~(values[row] <= tau - bound[row]) & ~support  # all of them where the bound is not a number
         _renew(*of_scores, others.nonzero()[:, 0], *of_row)
 
 # %% ../../../nbs/models/codebook/read_out.ipynb #ccbe0ae2

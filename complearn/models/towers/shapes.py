@@ -79,7 +79,9 @@ class _Skeleton:
         elif code in ("SETITEM", "SETITEMS"):
             items = self._marked() if code == "SETITEMS" else [stack.pop() for _ in range(2)][::-1]
             if isinstance(stack[-1], dict):
-                stack[-1].update((key, one) for key, one in zip(items[::2], items[1::2]) if isinstance(key, (str, int)))
+                stack[-1].update(
+                    (key, item) for key, item in zip(items[::2], items[1::2]) if isinstance(key, (str, int))
+                )
         elif code in ("APPEND", "APPENDS", "ADDITEMS"):
             _ = stack.pop() if code == "APPEND" else self._marked()
         elif code in ("STACK_GLOBAL", "REDUCE", "NEWOBJ"):

@@ -204,13 +204,13 @@ def encode_set(
     first = next(encoded, None)
     kinds = processes.collect(None if first is None else (first.shape[1], first.dtype), work)
     width, dtype = next(kind for kind in kinds if kind is not None)
-    own = _with_first(first, encoded)
+    vectors = _with_first(first, encoded)
     size = len(pairs) * width
     if state.folder is None or size * dtype.itemsize <= held:
-        return processes.join(torch.cat([torch.empty(0, width, dtype=dtype), *own]), work)
+        return processes.join(torch.cat([torch.empty(0, width, dtype=dtype), *vectors]), work)
     message = f"{len(pairs)} vectors of {width} numbers by {name} lie in {state.folder}, in half precision"
     state.log({"kind": "note", "message": f"{message} ({size * 2 / 1e9:.1f} GB)"})
-    folder, written = _store(own, state.folder, name.replace(" ", "-"), processes.rank)
+    folder, written = _store(vectors, state.folder, name.replace(" ", "-"), processes.rank)
     return StoredVectors(folder, tuple(processes.collect(written, work)), width)
 
 
@@ -324,13 +324,13 @@ class SharedEvaluations:
             return None
         self.processes.give((task, device is not None, precision), self.work)
         self._share_buffers()
-        own = None
+        encoded = None
         failed = None
         try:
-            own = self._encode(task, device, precision)
+            encoded = self._encode(task, device, precision)
         except Exception as error:  # the others are here, and leave first
             failed = error
-        shares = self.processes.bring((own, ""), "the encoding for an evaluation")
+        shares = self.processes.bring((encoded, ""), "the encoding for an evaluation")
         if failed is not None:
             raise failed
         parts = []

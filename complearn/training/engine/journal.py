@@ -144,10 +144,10 @@ class Journal:
         "Drop the records of later steps, which a resumed run writes again."
         path = self.run.path / "metrics.jsonl"
         if self.processes.main and (path.exists() or parts_file(path).exists()):
-            gone = changed_lines(path)
+            changed = changed_lines(path)
             self.run.truncate_metrics(step)
-            if gone and step > 0:
-                self.warn(f"{path} has lost the records up to step {step}, from line {gone[0].split()[0]} on")
+            if changed and step > 0:
+                self.warn(f"{path} has lost the records up to step {step}, from line {changed[0].split()[0]} on")
         self.processes.wait("the shortening of metrics.jsonl")
 
     def add_to_budget(

@@ -222,8 +222,8 @@ class TrainSettings:
     def usual(self) -> dict[str, Any]:
         """Return the values of settings that a configuration may leave out; that of a new setting keeps the earlier
         behaviour."""
-        given = {each.name: each.default for each in fields(self) if each.default is not MISSING}
-        return given | {
+        defaults = {each.name: each.default for each in fields(self) if each.default is not MISSING}
+        return defaults | {
             each.name: each.default_factory() for each in fields(self) if each.default_factory is not MISSING
         }
 

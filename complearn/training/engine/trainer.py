@@ -232,9 +232,9 @@ class Trainer:
             remove_leftovers(self.run)
         self.processes.wait("the clearing of the run's folder")
         checkpoint, missing = self.checkpointer.newest(until)
-        found = "no checkpoint" if checkpoint is None else checkpoint.name
+        name = "no checkpoint" if checkpoint is None else checkpoint.name
         remedy = "the run's folder must lie on a disk that all machines share, at the same path"
-        self.processes.check_same(found, f"the newest checkpoint of {self.run.path}", remedy)
+        self.processes.check_same(name, f"the newest checkpoint of {self.run.path}", remedy)
         if checkpoint is None:
             self.journal.truncate(-1)
             self.begin_phase()

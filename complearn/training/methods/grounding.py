@@ -502,14 +502,14 @@ def _text_depth(
     spec: Any,  # of a text tower
 ) -> int:  # 12 where only the loaded tower could tell
     "How many layers a text tower has."
-    name, given, settings = read_spec(spec, LOADERS["text"])
+    name, arguments, settings = read_spec(spec, LOADERS["text"])
     if name in SIZES:
         return settings.get("depth", SIZES[name]["text"]["depth"])
     if settings.get("depth"):
         return settings["depth"]
-    file = Path(*given, "config.json") if name == "hf" else None
-    found = read_json(file) if file and file.is_file() else {}
-    return (settings.get("config") or found).get("num_hidden_layers", 6 if name == "minilm" else 12)
+    file = Path(*arguments, "config.json") if name == "hf" else None
+    config = read_json(file) if file and file.is_file() else {}
+    return (settings.get("config") or config).get("num_hidden_layers", 6 if name == "minilm" else 12)
 
 
 def grounding_rows(

@@ -83,14 +83,14 @@ def divide_steps(
     warm, distil, interact = (
         max(1, round(share * steps)) for share in (scale.shares[0], *(cycle * share for share in scale.shares[1:]))
     )
-    wanted = max(1, round(scale.generations / cycle))
+    generations = max(1, round(scale.generations / cycle))
     # in a very short run, rounding up each part would overspend
-    number = max(1, min(wanted, (steps - warm) // (distil + interact)))
+    number = max(1, min(generations, (steps - warm) // (distil + interact)))
     final = steps - warm - number * (distil + interact)
     if final < 0:
         raise ValueError(f"{steps} steps are too few for a warm-up and a generation; give at least {steps - final}")
-    if number < wanted and cycle == 1:
-        warnings.warn(f"{steps} steps hold {number} of {wanted} generations of il_clip", stacklevel=2)
+    if number < generations and cycle == 1:
+        warnings.warn(f"{steps} steps hold {number} of {generations} generations of il_clip", stacklevel=2)
     ramp = scale.ramp_for(steps)
     return {"warmup": warm, "distil": distil, "interact": interact, "generations": number, "final": final, "ramp": ramp}
 

@@ -99,11 +99,11 @@ def encoded_pairs(
     if collate.transform.augments or needs_more or size > model.config.memory * 2**20:
         return None
     path = cache_dir("lessons") / f"{_encoding_key(model, pairs)}.safetensors"
-    made = None
+    encoded = None
     # where one process finds no file, all of them encode
     if state is not None and not all(state.processes.collect(path.exists(), "the look into the cache")):
-        made = _encode_pairs(model, pairs, state)
-    tensors = cached_tensors(path, lambda: made or _encode_pairs(model, pairs))
+        encoded = _encode_pairs(model, pairs, state)
+    tensors = cached_tensors(path, lambda: encoded or _encode_pairs(model, pairs))
     texts = json.loads(tensors["pairs"].numpy().tobytes())
     return [
         Pair(None, caption, name, image, views=views and tuple(views)) for caption, name, image, views in texts

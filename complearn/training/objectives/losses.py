@@ -249,14 +249,14 @@ def contrastive_loss(
     both ways)."""
     count = len(image)
     rank, world = rank_and_world()
-    own = slice(rank * count, (rank + 1) * count)
+    local = slice(rank * count, (rank + 1) * count)
     image = image.float()  # once, so that the parts of a gradient are added in fp32
     text = text.float()
     texts = gather(text)
 
     def excluded(top, bottom):  # the right text always counts
         return same(top, bottom).index_put(
-            (at[: bottom - top], at[top:bottom] + own.start), at.new_zeros((), dtype=torch.bool)
+            (at[: bottom - top], at[top:bottom] + local.start), at.new_zeros((), dtype=torch.bool)
         )
 
     with torch.autocast(image.device.type, enabled=False):
@@ -266,7 +266,7 @@ def contrastive_loss(
         if world == 1:
             columns = columns
         else:
-            columns = torch.logsumexp(gather(columns[None]), 0)[own]
+            columns = torch.logsumexp(gather(columns[None]), 0)[local]
         return (rows.mean() + columns.mean()) / 2
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c020

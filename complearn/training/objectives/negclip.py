@@ -268,8 +268,8 @@ class TripletCLIP(NegCLIP):
         str, Float[Tensor, ""]
     ]:  # triplet_loss, weighted, and the share of pairs with an image of a wrong caption
         "The contrastive loss of the wrong captions and their images, with the right captions as wrong ones."
-        shown = batch[NegativeImages]
-        present = gather(shown.present.float())
+        negative_images = batch[NegativeImages]
+        present = gather(negative_images.present.float())
         numbers = gather(batch[HardNegatives].numbers)
         rank = rank_and_world()[0]
         n = len(batch)
@@ -278,7 +278,7 @@ class TripletCLIP(NegCLIP):
         excluded = photos | (numbers[rows, :1] == numbers[None, :, 0]) | (present == 0)
         others = photos & (rows[:, None] != torch.arange(len(photos[0]), device=rows.device))
         right = others | (numbers[rows, :1] == numbers[None, :, 1])
-        right = right | may_hold(gather(known_facts(batch)[0])[None, :, 1], shown.scenes[:, None])
+        right = right | may_hold(gather(known_facts(batch)[0])[None, :, 1], negative_images.scenes[:, None])
         cosines = (out.negative_image.float() @ gather(out.text).float().T).masked_fill(right, -torch.inf)
         # gradients are averaged over processes
         shares = present[rows] * rank_and_world()[1] / present.sum().clamp(min=1)

@@ -328,13 +328,13 @@ def make_trainer(
     pairs = getattr(data, "train", data)
     if isinstance(pairs, PairStream):
         data_fingerprint = _check_stream(run, pairs, processes.main)
-        found = f"a stream with fingerprint {data_fingerprint}"
+        description = f"a stream with fingerprint {data_fingerprint}"
     else:
         check_batch(len(pairs), train.batch_size)
         _check_negatives(train.negatives, pairs)
         data_fingerprint = _check_data(run, pairs, processes.main)
-        found = f"{len(pairs)} pairs with fingerprint {data_fingerprint}"
-    processes.check_same(found, "the training data", "bring the same data to every machine, at the same path")
+        description = f"{len(pairs)} pairs with fingerprint {data_fingerprint}"
+    processes.check_same(description, "the training data", "bring the same data to every machine, at the same path")
     inherit_tokenizer(run, config.start, processes)
     model = build(
         config.model, _tokenizer_of(run, config.model, pairs, processes.main, **vars(train.words)), config.seed

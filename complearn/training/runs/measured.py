@@ -58,16 +58,18 @@ def run_curves(
     steps = log[log.kind == "step"]
     if not len(steps):
         return {}
-    kept = np.unique(np.linspace(0, len(steps) - 1, min(CURVE_STEPS, len(steps))).round().astype(int))
+    sampled = np.unique(np.linspace(0, len(steps) - 1, min(CURVE_STEPS, len(steps))).round().astype(int))
     ends = np.flatnonzero((steps.phase != steps.phase.shift(-1)).to_numpy())
-    steps = steps.iloc[np.union1d(kept, ends)]
+    steps = steps.iloc[np.union1d(sampled, ends)]
     numbers = [name for name in steps if pd.api.types.is_numeric_dtype(steps[name]) and steps[name].notna().any()]
     numbers = [name for name in numbers if name not in ("step", "phase_index", *_OF_THE_MACHINE)]
     curves = {"steps": steps[["phase", "step", *numbers]].astype(dict.fromkeys(numbers, "float32"))}
     if (log.kind == "evaluate").any():
-        asked = log[log.kind == "evaluate"]
+        evaluations = log[log.kind == "evaluate"]
         lines = [
-            line | {"phase": record.phase, "step": record.step} for record in asked.itertuples() for line in record.rows
+            line | {"phase": record.phase, "step": record.step}
+            for record in evaluations.itertuples()
+            for line in record.rows
         ]
         curves["monitors"] = pd.DataFrame(lines, columns=list(COLUMNS)).drop(columns=["method", "seed"])
     if (log.kind == "spawn").any():

@@ -100,8 +100,8 @@ def describe_model(
 
 def _of_run(run: Run, label: str, phase: str, device: str) -> _NamedModel:
     name = label or (f"{run.method}@{phase}" if phase else run.method)
-    given = f"{run.path}@{phase}" if phase else str(run.path)
-    return _NamedModel(name, run.seed, lambda: Snapshot(run, phase or None).model(device), run, given)
+    typed = f"{run.path}@{phase}" if phase else str(run.path)
+    return _NamedModel(name, run.seed, lambda: Snapshot(run, phase or None).model(device), run, typed)
 
 # %% ../../../nbs/training/runs/opening.ipynb #6c2e0009
 def load_scorer(

@@ -191,11 +191,11 @@ def run_fault(
         return "is no training of complearn.launch, so its model is not known; choose another run"
     try:
         with parsing(run.path, "choose another run"):
-            kept = snapshots_of(run)
+            snapshots = snapshots_of(run)
             fault = model_fault(run.config["model"])
     except ValueError as error:
         return f"is damaged: {error}"
-    return fault or ("" if kept else f"has kept no model yet; let it train: python -m complearn.launch {run.path}")
+    return fault or ("" if snapshots else f"has kept no model yet; let it train: python -m complearn.launch {run.path}")
 
 # %% ../../../nbs/training/runs/snapshots.ipynb #n016
 def split_name(

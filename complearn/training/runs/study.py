@@ -238,7 +238,7 @@ class Study:
                 rows.setdefault(note, []).append(label)
             if note := _replacement_note(entry.method, configuration["model"], args):
                 rows.setdefault(note, []).append(label)
-        return [f"{', '.join(labels)}: {said}" for said, labels in rows.items()]
+        return [f"{', '.join(labels)}: {text}" for text, labels in rows.items()]
 
     def _start(self, label: str, seed: int) -> dict[str, Any]:
         start = self.table[label].switches.get("start")

@@ -241,8 +241,8 @@ def run_all(
     if queue.name == "slurm" and not at_once:
         many = max(1, len(runs))
     if len(waiting) < len(runs):
-        there = len(runs) - len(waiting)
-        print(f"{there} of {counted(len(runs), 'run')} {'is' if there == 1 else 'are'} there already")
+        n_done = len(runs) - len(waiting)
+        print(f"{n_done} of {counted(len(runs), 'run')} {'is' if n_done == 1 else 'are'} there already")
     for run in runs:
         if run not in waiting:
             on_end(run)
@@ -254,9 +254,9 @@ def run_all(
     def steps_done() -> int:
         return sum(min(steps, _progress_of(run)) for run in runs)
 
-    begun = steps_done()
+    steps_before = steps_done()
     title = _bar_title(sum(map(len, stacks.values())), many * stacked)
-    bar = Progress(total=steps * len(runs), initial=begun, unit="step", desc=title, dynamic_ncols=True)
+    bar = Progress(total=steps * len(runs), initial=steps_before, unit="step", desc=title, dynamic_ncols=True)
     with bar, _starter(commands, threads, forked, queue) as start_run:
         try:
             while waiting or children:
@@ -267,7 +267,8 @@ def run_all(
                 for run in _take_ended(children, commands, stacks):
                     on_end(run)
                 done = steps_done()
-                if done == begun:  # the time left is told from the first step on, and not from the start of a process
+                # the time left is told from the first step on, and not from the start of a process
+                if done == steps_before:
                     bar.unpause()
                 bar.update(done - bar.n)
                 bar.set_postfix_str(

@@ -106,10 +106,10 @@ def _started_from(
     later."""
     source = _source(run, start)
     theirs = source.model
-    mine = run.config["model"]
-    later = added_parts(theirs, mine)
+    own_model = run.config["model"]
+    later = added_parts(theirs, own_model)
     differing = differences(
-        *({name: value for name, value in model.items() if name not in later} for model in (theirs, mine))
+        *({name: value for name, value in model.items() if name not in later} for model in (theirs, own_model))
     )
     if differing:
         raise ValueError(
@@ -128,15 +128,15 @@ def inherit_tokenizer(
     if start is None:
         return
     other = _started_from(run, start).tokenizer
-    mine = run.path / "tokenizer.json"
+    file = run.path / "tokenizer.json"
     if other is None:  # a model without a text tower
         return
-    if mine.exists() and read_json(mine) != read_json(other):
+    if file.exists() and read_json(file) != read_json(other):
         raise ValueError(
-            f"{mine} and {other} hold different tokenizers: these weights know other words. Begin a new run folder"
+            f"{file} and {other} hold different tokenizers: these weights know other words. Begin a new run folder"
         )
-    if processes.main and mine.name not in read_checksums(run.path):
-        write_listed(mine, other.read_bytes())
+    if processes.main and file.name not in read_checksums(run.path):
+        write_listed(file, other.read_bytes())
     processes.wait()
 
 # %% ../../../nbs/training/runs/warm_start.ipynb #c014

@@ -67,17 +67,17 @@ def _parts_after_blocks(
     "The last norm and the projection of a tower; raise ValueError if no parameter of such a name follows its blocks."
     blocks = tuple(f"{block}." for block in block_names(tower))
     others = [parameter for parameter, _ in tower.named_parameters() if not parameter.startswith(blocks)]
-    found = [
+    names = [
         parameter
         for parameter in others
         if _AFTER_BLOCKS & set(parameter.split(".")) and not any("embed" in part for part in parameter.split("."))
     ]
-    if not found:
+    if not names:
         raise ValueError(
             f"the tower {name} has no norm and no projection behind its blocks ({', '.join(others[:5])}); leave "
             f'freezing at "blocks"'
         )
-    return tuple(f"{name}.{parameter}" for parameter in found)
+    return tuple(f"{name}.{parameter}" for parameter in names)
 
 
 def _free_parameters(

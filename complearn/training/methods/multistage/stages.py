@@ -121,11 +121,11 @@ def _group_images(
     before; all processes encode, and the main process clusters."""
     loader = state.loader
     pairs = loader.pairs
-    known = state.extra.get("assignments")
+    former = state.extra.get("assignments")
     assignments = torch.empty(2, stage, len(pairs), dtype=torch.int64)
-    begin = 0 if known is None else len(known)
+    begin = 0 if former is None else len(former)
     if begin:
-        assignments[:, :begin] = known.cpu()
+        assignments[:, :begin] = former.cpu()
     for earlier in range(begin, stage):
         vectors = stage_vectors(state.model, earlier, pairs, loader.collate, grouping.vectors, state=state)
         if not state.processes.main:

@@ -146,8 +146,8 @@ class SupervisedContrastive(SimCLR):
     def compare(self, vectors, batch):
         with torch.autocast(vectors.device.type, enabled=False):
             cosines, targets, same = nt_xent_logits(vectors, batch)
-            own = targets.new_tensor(range(len(vectors))) + joint_pairs(batch).start
-            itself = F.one_hot(own, cosines.shape[1]).bool()
+            columns = targets.new_tensor(range(len(vectors))) + joint_pairs(batch).start
+            itself = F.one_hot(columns, cosines.shape[1]).bool()
             groups = batch[Groups].numbers
             right = (groups[:, None] == gather(groups)) & ~itself
             logs = (cosines / self.temperature).masked_fill(itself, -torch.inf).log_softmax(1)
