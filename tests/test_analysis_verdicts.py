@@ -221,6 +221,18 @@ def test_of_many_models_the_ends_are_told_and_the_others_counted():
     assert "Of 5 comparisons about one in twenty" in " ".join(verdict.limits)
 
 
+def test_questions_that_no_model_was_asked_are_named_and_take_no_line():
+    rows = [row("clip", None, None, None, "sugarcrepe", "swap_obj", "accuracy", 0.6, low=0.5, high=0.7, n=50)]
+    rows += [
+        row("blind_length", None, None, None, data, split, "accuracy", 0.5, n=50)
+        for data, split in (("sugarcrepe", "swap_obj"), ("valse", "plurals"))
+    ]
+    page = _result_page(Result({}, rows), "Mine")
+    table = page[page.index("id='answers'") : page.index("</table>")]
+    assert "questions of valse that no model was asked" in table and "plurals" not in table
+    assert "60.0 [50, 70]" in table and "valse" not in table[table.index("<table") :]
+
+
 def test_photos_without_hard_negatives_are_judged_by_retrieval():
     rows = [
         row(method, None, None, None, "held out/retrieval", "text_to_image", "r@1", value, n=50)

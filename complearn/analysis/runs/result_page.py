@@ -132,8 +132,12 @@ _AVERAGES = {
 
 
 def _plain_table(result: Result) -> str:
-    "All answers, in words, without columns that are empty."
+    "All answers, in words, without columns that are empty; questions that no model was asked are named above."
     table = answers_table(result).dropna(axis="columns", how="all")
+    models = [name for name in table if name != "gallery" and not is_blind(str(name))]
+    asked = table[models].notna().any(axis=1) if models else pd.Series(True, table.index)
+    left_out = ", ".join(dict.fromkeys(str(data) for data, _, _ in table.index[~asked]))
+    table = table[asked]
     table = with_intervals(table, result).reset_index()
     of_models = result.table[~result.table.method.map(is_blind)]
     groups = of_models.groupby(["data", "split", "metric"])
@@ -147,7 +151,11 @@ def _plain_table(result: Result) -> str:
     table["metric"] = table.metric.map(metric_title)
     names = {name: model_title(str(name)) for name in table}
     names |= {"data": "questions", "split": "kind", "metric": "per cent", "n": "n: questions to a model"}
-    return table.astype(object).where(table.notna(), "").rename(columns=names).to_html(index=False, border=0)
+    shown = table.astype(object).where(table.notna(), "").rename(columns=names).to_html(index=False, border=0)
+    if not left_out:
+        return shown
+    note = f"Not in the table: questions of {left_out} that no model was asked, since their pictures are not there."
+    return f"<p class='note'>{escape(note)}</p>{shown}"
 
 
 def _describe_setting(setting: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ function paint() {
     for (const k of figure.quiet) change[`annotations[${k}].font.color`] = quiet;
     Plotly.relayout(figure, change);
     // marks of chance and of blind baselines have the colour of quiet text, which the light page's is too dark for
-    const blind = figure.data.flatMap(({ name }, k) => (name?.endsWith("(blind)") ? [k] : []));
+    const blind = figure.data.flatMap(({ name }, k) => (name === "guessing" || name?.endsWith("(blind)") ? [k] : []));
     figure.black ??= figure.data.flatMap(({ marker }, k) => (marker?.color === "rgba(0,0,0,1)" ? [k] : []));
     const black = dark.matches ? ink : "rgba(0,0,0,1)";
     if (figure.black.length) Plotly.restyle(figure, { "marker.color": black, "error_x.color": black }, figure.black);
