@@ -226,7 +226,8 @@ def _curves(result: Result) -> list[tuple[str, go.Figure]]:  # title, figure
 _ABOUT_ANSWERS = (
     "Per cent, and in brackets the 95 % interval over the questions: where it holds the level of chance, a model is "
     "not shown to know the answer. The blind columns are scorers that see no image: they choose by the length of a "
-    "caption, or by its words (n-grams). The gallery is the number of candidates of a question of retrieval."
+    "caption, or by its words (n-grams). The gallery is the number of candidates of a question of retrieval. A "
+    "wide table scrolls to the side."
 )
 
 
