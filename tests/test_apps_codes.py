@@ -943,6 +943,50 @@ def test_on_a_page(folder, store, chromium):
     page.close()
 
 
+@pytest.mark.browser
+def test_a_code_is_edited_in_surgery_step_by_step_on_a_page(folder, store, chromium):
+    """The word of the code becomes the query; nothing changes before a factor is chosen; all codes are a click away."""
+    page = attach(chromium, "codes", codes(runs=folder).controller)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.wait_for_selector(".cl-card:not(.cl-pending)")
+    page.fill(".cl-top input", "red")
+    page.press(".cl-top input", "Enter")
+    page.wait_for_selector(".cl-grid[aria-label*='“red”']")
+    said = page.locator(".cl-top [role=status]").inner_text()
+    page.fill(".cl-top input", "zq")
+    page.press(".cl-top input", "Enter")
+    page.wait_for_selector(".cl-status:has-text('the grid still shows the codes of “red”')")
+    assert page.locator(".cl-top [role=status]").inner_text() == said, "what is said of the grid is still true"
+    code = page.locator(".cl-tab h3").first.inner_text().removeprefix("Code ")
+    button = page.locator("button:has-text('Edit in surgery')")
+    assert "nothing changes" in button.get_attribute("title")
+    button.click()
+    page.wait_for_selector(".cl-factor.cl-asked")
+    assert page.locator(".cl-asked b").inner_text() == code
+    word = store.words.telling_word(int(code))
+    assert page.locator(".cl-tab form input").input_value() == word
+    assert f"starts with the word of code {code}: “{word}”" in page.locator(".cl-tab .cl-remark").last.inner_text()
+    assert page.locator(".cl-factor [aria-pressed=true]:not([data-factor='1'])").count() == 0
+    assert page.locator(".cl-up, .cl-down").count() == 0, "nothing has changed"
+    page.close()
+    item = int(np.argmax(store.images.support))
+    page = attach(chromium, "codes", codes(runs=folder, view={"query": item, "tab": "surgery"}).controller)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.wait_for_selector(f".cl-label:has-text('image {item} is made of')")
+    title = page.locator(".cl-tab:not([hidden]) .cl-label").first
+    everything = int(store.images.support[item])
+    rows = page.locator(".cl-factor")
+    assert everything > 12 == rows.count() and ", of which the 12 heaviest are listed; their" in title.inner_text()
+    page.click(f"text=List all {everything}")
+    assert rows.count() == everything and "heaviest" not in title.inner_text()
+    screenshot(page, "page-7-all-codes")
+    page.click("text=List the 12 heaviest")
+    assert rows.count() == 12
+    assert not faults
+    page.close()
+
+
 NAMES_CUT = """() => [...document.querySelectorAll('.cl-entry .cl-name')].filter((name) =>
   name.scrollWidth > name.clientWidth || name.clientWidth < 80).map((name) => name.textContent)"""
 
