@@ -572,7 +572,7 @@ def with_words(tmp_path):
     model = build_model({"vision": tiny | {"patch": 8}, "text": tiny}, WordTokenizer.fit(["a red star"]), seed=0)
     noise = np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8)
     pairs = [Pair(image, None, str(k), str(k)) for k, image in enumerate(noise)]
-    return search(pairs, {"words": model}, index=tmp_path).controller
+    return search(pairs, {"words": model}, index=tmp_path, page_size=6).controller
 
 
 def explanation_of(controller, item=4):
