@@ -573,6 +573,24 @@ def _opened(
     return load(model)
 
 
+def _named(
+    model: Any,  # as `_opened` takes it
+    function: str,  # that was called, for messages
+) -> Any:  # open models by name; None: none
+    """Open a model, and name it after the run or the folder that it was read from; raise RequestError if it is not a
+    model."""
+    if model is None or isinstance(model, Mapping):
+        return _opened(model, function)
+    from complearn.training.runs.snapshots import split_name
+
+    opened = _opened(model, function)
+    label = split_name(str(model))[0] if isinstance(model, (str, Path)) else ""
+    _, source, phase = split_name(getattr(opened, "opened_as", ""))  # of a folder with one run below it, the run
+    folder = Path(source).expanduser()
+    name = folder.resolve().name if source and folder.exists() else source.rpartition("/")[2]
+    return {label or (f"{name}@{phase}" if phase else name) or "model": opened}
+
+
 def _pictures(
     pairs: Any,  # pairs, a folder of pictures, or a function that returns pairs; None: none
     function: str,  # that was called, for messages
@@ -700,7 +718,7 @@ def search(
     if model is not None and pairs is None:
         remedy = "give a folder of pictures or pairs: complearn.search(model, 'photos/')"
         raise RequestError(f"search: a model that is no run brings no pictures to search in; {remedy}")
-    return _noted(app(pairs, _opened(model, "search"), **options), "search", **arguments)
+    return _noted(app(pairs, _named(model, "search"), **options), "search", **arguments)
 
 
 def codes(

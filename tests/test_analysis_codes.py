@@ -18,7 +18,14 @@ from complearn.analysis.codes.readings import (
     distinct,
     patch_grid,
 )
-from complearn.analysis.codes.tables import CodeTable, CodeTally, WordIndex
+from complearn.analysis.codes.tables import (
+    CodeTable,
+    CodeTally,
+    UnknownWord,
+    WordCheck,
+    WordIndex,
+    count_captions,
+)
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
@@ -282,6 +289,7 @@ def test_words_that_set_a_code_apart_go_before_frequent_ones_and_function_words_
     assert index.top(0) == ["dog", "red"] == index.telling(0).word.tolist()
     assert index.telling(0).lift.tolist() == pytest.approx([34 / 24, 1.0])
     assert index.top(1) == ["[end]", "a"], "a code of such words alone"
+    assert (index.telling_word(0), index.telling_word(1)) == ("dog", ""), "which are no name for a code"
     lift[2] = 0.5
     assert index.top(0) == ["dog"], "a word that is said more elsewhere does not set a code apart"
 
@@ -297,3 +305,49 @@ def test_marks_of_punctuation_say_nothing_of_a_code(mark):
     }
     is_word = any(sign.isalnum() for sign in mark)
     assert WordIndex((mark, "girl"), **place).top(0) == ([mark, "girl"] if is_word else ["girl"])
+
+
+def test_a_word_that_no_code_has_is_answered_with_words_that_set_codes_apart():
+    """Not with an article that is a part of it, or with a special word."""
+    vocabulary = ("[end]", "a", "an", "blue", "red", "yellow")
+    code = np.array([0, 0, 0, 1, 1, 2, 2])
+    word = np.array([1, 4, 3, 4, 0, 5, 2])
+    numbers = {name: np.ones(7) for name in ("weight", "share")}
+    lift = np.array([9.0, 2.0, 0.5, 2.0, 9.0, 2.0, 9.0])
+    begin = np.array([0, 3, 5, 7])
+    index = WordIndex(vocabulary, code, word, np.ones(7, np.int64), lift=lift, begin=begin, **numbers)
+    assert index.telling_words == ("red", "yellow"), "that of two codes first; blue is said more elsewhere"
+    with pytest.raises(UnknownWord, match="so no code stands for it; try red, yellow$"):
+        index.codes_of("cyan")
+    with pytest.raises(UnknownWord, match="so no code stands for it; try yellow$"):
+        index.codes_of("yelow")
+    assert index.codes_of("blue").code.tolist() == [0], "what captions say is still found"
+
+
+@pytest.mark.parametrize(
+    ("said", "best", "share", "verdict"),
+    [
+        (16, 16, 0.43, "alike"),
+        (11, 16, 0.43, "alike"),  # 0.036: P(11 or more of 16)
+        (10, 16, 0.43, "unclear"),  # 0.093
+        (6, 16, 0.43, "unlike"),
+        (0, 16, 0.43, "unlike"),
+        (0, 16, 0.0, ""),  # a piece of a word, which no caption has as a whole
+        (3, 3, 0.43, ""),  # 0.43 ** 3 = 0.08: all of three would be no proof
+        (4, 4, 0.43, "alike"),
+        (0, 4, 0.43, "unlike"),
+        (0, 0, 0.43, ""),
+        (9, 16, 0.84, ""),  # 0.84 ** 16 = 0.06
+        (9, 16, 1.0, ""),
+    ],
+)
+def test_a_word_is_of_texts_and_pictures_where_it_is_more_frequent_among_the_best(said, best, share, verdict):
+    check = WordCheck("yellow", said, best, share)
+    assert check.verdict == verdict
+    chances = [math.comb(best, n) * share**n * (1 - share) ** (best - n) for n in range(said, best + 1)]
+    assert check.p_value == pytest.approx(sum(chances))
+
+
+def test_captions_are_counted_by_whole_words_in_any_case():
+    assert count_captions("red", ["A red star", "Red.", "reddish", "a red-hot star", "", None]) == (3, 4)
+    assert count_captions("[end]", ["the end", "[END]x"]) == (0, 2)

@@ -49,6 +49,7 @@ from complearn.analysis.codes.tables import UnknownWord
 from complearn.analysis.maps.planes import principal_plane
 from complearn.apps import serving as server
 from complearn.apps.codes.controller import CodesController, _hits_table, _selection_table, codes
+from complearn.apps.codes.messages import Panel, code_message
 from complearn.apps.serving import serving
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
@@ -417,6 +418,177 @@ def test_codes_are_matched_by_what_they_fire_on(store):
     assert len(figure.layout.images) == 12 and figure.layout.xaxis.ticktext[1] == "&lt;other&gt;"
 
 
+def with_captions(store, code, of_best, of_others):
+    """A store whose other captions are on the pictures: of a code's best ones, and of the others in turn."""
+    best = store.images.top_items(code)
+    fired = best["item"][best.weight > 0].tolist()
+    captions = [of_others[item % len(of_others)] for item in range(len(store.messages))]
+    for item, caption in zip(fired, of_best):
+        captions[item] = caption
+    return replace(store, about=store.about | {"captions": captions}), len(fired)
+
+
+def test_a_code_whose_pictures_are_captioned_otherwise_than_its_word_says_so(store):
+    fired = (store.images.top_weight > 0).sum(axis=1)
+    code = next(code for code in range(64) if fired[code] == 16 and store.words.telling_word(code))
+    word = store.words.telling_word(code)
+    says = f"a {word.upper()} thing"
+    others = [says, "an un" + word, "another", None]
+
+    def remark_with(of_best, of_others=others):
+        told, _ = with_captions(store, code, of_best, of_others)
+        return code_message(Panel(store=told), code)[0]["word_remark"]
+
+    share = told_share(store, code, [says] + ["another"] * 15, others, word)
+    assert remark_with([says] + ["another"] * 15) == (
+        f"Captions use this code for “{word}”; 1 of its 16 best pictures is captioned so, {100 * share:.0f} % of all "
+        f"are: texts and pictures use the code differently."
+    )
+    assert "; none of its 16 best pictures is captioned so, " in remark_with(["another"] * 16)
+    share = told_share(store, code, [says] * 7 + ["another"] * 9, others, word)
+    assert 5 < 16 * share < 7, "a little more than of all"
+    assert remark_with([says] * 7 + ["another"] * 9) == (
+        f"Captions use this code for “{word}”; 7 of its 16 best pictures are captioned so, {100 * share:.0f} % of all "
+        f"are: that may be chance, so its pictures need not stand for the word."
+    )
+    assert remark_with([says] * 16) == remark_with([says] * 13 + ["another"] * 3) == "", "they agree"
+    assert remark_with(["another"] * 16, [says]) == "", "nearly every caption says the word: nothing can be told"
+    assert remark_with([None] * 16, [None]) == remark_with([None] * 16) == "", "no captions"
+    assert " 1 of its 8 best pictures with a caption is captioned so, " in remark_with(
+        [says] + ["another"] * 7 + [None] * 8
+    )
+    assert code_message(Panel(store=replace(store, words=None)), code)[0]["word_remark"] == ""
+
+
+def told_share(store, code, of_best, of_others, word):
+    """The share of captions with a word, counted anew."""
+    told, _ = with_captions(store, code, of_best, of_others)
+    captions = [caption.lower().split() for caption in told.about["captions"] if caption]
+    return sum(word in words for words in captions) / len(captions)
+
+
+def test_only_pictures_on_which_a_code_fires_count_for_its_word(store):
+    """The others among the best are shown because they come nearest, and say nothing of it."""
+    weights = store.images.top_weight.copy()
+    code = next(code for code in range(64) if (weights[code] > 0).all() and store.words.telling_word(code))
+    word = store.words.telling_word(code)
+    of_best = [word] * 5 + ["another"] * 11
+    told, _ = with_captions(store, code, of_best, [word, "another", "another"])
+
+    def remark_with(firing):
+        images = replace(told.images, top_weight=np.where(np.arange(16) < firing, weights, 0))
+        return code_message(Panel(store=replace(told, images=images)), code)[0]["word_remark"]
+
+    assert "5 of its 16 best pictures are" in remark_with(16)
+    assert "5 of its 15 best pictures that it fires on are captioned so" in remark_with(15)
+    assert remark_with(5) == "", "all five have the word"
+    assert remark_with(0) == "", "a dead code"
+
+
+def test_a_code_that_only_special_words_fire_is_not_said_to_be_set_apart_by_them(store):
+    words = store.words
+    code = int(np.argmax(np.diff(words.begin)))
+    panel = Panel(store=store)
+    named = next(code for code in range(64) if words.telling_word(code))
+    assert code_message(panel, named)[0]["set_apart"] is True
+    silent = replace(words, lift=np.zeros_like(words.lift))
+    [content, _] = code_message(Panel(store=replace(store, words=silent)), code)
+    assert content["set_apart"] is False and len(content["words"]["word"]) > 0
+
+
+def absent_code(controller):
+    """A code that the query does not have."""
+    return int(np.flatnonzero(controller.panels[0].weights == 0)[0])
+
+
+def test_opening_a_code_in_surgery_lists_it_and_changes_nothing(folder):
+    controller = open_controller(folder)
+    [(before, _)] = controller.handle({"action": "search", "text": controller.panels[0].store.caption(0)})
+    heaviest, lightest = (before["codes"]["code"][place] for place in (0, -1))
+    absent = absent_code(controller)
+    for code, absence in ((heaviest, False), (lightest, False), (absent, True)):
+        [(content, _)] = controller.handle({"action": "edit_code", "code": code})
+        place = content["codes"]["code"].index(code)
+        assert place < content["first"] and content["asked"] == code and content["note"] == ""
+        assert content["codes"]["factor"] == [1] * len(content["codes"]["code"]), "nothing is edited"
+        assert content["after"]["item"] == before["before"]["item"] and not any(content["after"]["rise"])
+        told = "not in the query; a factor of 2 or 4 adds it at the mean weight times that" if absence else ""
+        assert content["codes"]["absence"][place] == told
+        assert controller.tab == "surgery"
+    weights = controller.panels[0].weights
+    mean = weights[weights > 0].mean()
+    [(content, _)] = controller.handle({"action": "scale_code", "code": absent, "factor": 2})
+    place = content["codes"]["code"].index(absent)
+    assert content["codes"]["absence"][place] == "not in the query; added at 2 times the mean weight"
+    ranking = edit_and_rank(controller.panels[0].store, weights, {absent: 2}, "query", float(mean))
+    assert content["after"]["item"] == ranking["item"].head(10).tolist()
+    [(content, _)] = controller.handle({"action": "edit_code", "code": absent})
+    assert controller.panels[0].factors[absent] == 2, "an edit that was there stays"
+    controller.handle({"action": "set_scope", "scope": "both"})
+    [(content, _)] = controller.handle({"action": "scale_code", "code": absent, "factor": 0})
+    assert content["codes"]["absence"][place] == "not in the query; changed in the images alone"
+    [(content, _)] = controller.handle({"action": "scale_code", "code": absent, "factor": 1})
+    assert absent in content["codes"]["code"], "it stays under the pointer"
+    again = CodesController(code_sources(folder))
+    again.restore(controller.address())
+    assert again.panels[0].factors == controller.panels[0].factors, "and in the view's address"
+    [(content, _)] = controller.handle({"action": "reset_surgery"})
+    assert absent not in content["codes"]["code"] and controller.panels[0].factors == {}
+
+
+def test_all_codes_of_a_query_are_sent_and_the_heaviest_are_first(folder):
+    controller = open_controller(folder)
+    store = controller.panels[0].store
+    item = int(np.argmax(store.images.support))
+    [(content, _)] = controller.handle({"action": "search", "item": item})
+    weights = store.by_item[[item]].toarray()[0]
+    support = int((weights > 0).sum())
+    assert support > 12, "the example has more codes than are listed at first"
+    assert content["support"] == support == len(content["codes"]["code"])
+    assert content["heaviest"] == content["first"] == 12
+    assert content["codes"]["weight"] == sorted(weights[weights > 0].tolist(), reverse=True)
+    last = content["codes"]["code"][-1]
+    [(content, _)] = controller.handle({"action": "edit_code", "code": last})
+    assert content["codes"]["code"][0] == last and (content["heaviest"], content["first"]) == (12, 13)
+    assert sorted(content["codes"]["code"]) == np.flatnonzero(weights).tolist(), "each once"
+
+
+def test_without_a_query_surgery_starts_with_the_word_of_the_code(folder):
+    controller = open_controller(folder)
+    words = controller.panels[0].store.words
+    named = next(code for code in range(64) if words.telling_word(code))
+    word = words.telling_word(named)
+    [(content, _)] = controller.handle({"action": "edit_code", "code": named})
+    assert content["query"] == {"text": word} and content["asked"] == named
+    assert content["note"] == (f"There was no query to edit yet, so it starts with the word of code {named}: “{word}”.")
+    assert not any(content["after"]["rise"])
+    nameless = open_controller(folder)
+    panel = nameless.panels[0]
+    panel.store = replace(panel.store, words=replace(words, lift=np.zeros_like(words.lift)))
+    said = error_of(nameless.handle({"action": "edit_code", "code": named}))
+    assert said == (
+        f"there is no query to edit yet, and code {named} has no word to start with; type a query above, such as a "
+        f"caption, or open an image and search with it"
+    )
+    assert nameless.tab == "code" and nameless.panels[0].query == {}
+
+
+def test_a_word_without_a_code_says_what_is_still_shown_and_what_to_try(folder):
+    controller = open_controller(folder)
+    telling = controller.panels[0].store.words.telling_words
+    request = {"action": "sort_codes", "by": "word", "word": "zq"}
+    said = error_of(controller.handle(request))
+    assert said == (
+        f"no caption that was read says “zq”, so no code stands for it; try {', '.join(telling[:4])}; the grid still "
+        f"shows all codes by usage"
+    )
+    assert {"a", "of", "[end]", "[start]"}.isdisjoint(telling)
+    controller.handle({"action": "sort_codes", "by": "word", "word": "red"})
+    assert error_of(controller.handle(request)).endswith("; the grid still shows the codes of “red”")
+    said = error_of(controller.handle({"action": "search", "text": "cyan"}))
+    assert not said.endswith("; try a"), "an article is no word to try"
+
+
 def test_by_usage_the_shares_on_the_cards_descend(folder, store):
     """The cards show the share of images on which a code fires: that is what the order goes by, and its rank too."""
     controller = open_controller(folder)
@@ -768,6 +940,50 @@ def test_on_a_page(folder, store, chromium):
     page.wait_for_selector(f"text=matches code {opened} of codebook: correlation 1.00")
     screenshot(page, "page-5-match")
     assert controller.panels[1].code == opened and not faults
+    page.close()
+
+
+@pytest.mark.browser
+def test_a_code_is_edited_in_surgery_step_by_step_on_a_page(folder, store, chromium):
+    """The word of the code becomes the query; nothing changes before a factor is chosen; all codes are a click away."""
+    page = attach(chromium, "codes", codes(runs=folder).controller)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.wait_for_selector(".cl-card:not(.cl-pending)")
+    page.fill(".cl-top input", "red")
+    page.press(".cl-top input", "Enter")
+    page.wait_for_selector(".cl-grid[aria-label*='“red”']")
+    said = page.locator(".cl-top [role=status]").inner_text()
+    page.fill(".cl-top input", "zq")
+    page.press(".cl-top input", "Enter")
+    page.wait_for_selector(".cl-status:has-text('the grid still shows the codes of “red”')")
+    assert page.locator(".cl-top [role=status]").inner_text() == said, "what is said of the grid is still true"
+    code = page.locator(".cl-tab h3").first.inner_text().removeprefix("Code ")
+    button = page.locator("button:has-text('Edit in surgery')")
+    assert "nothing changes" in button.get_attribute("title")
+    button.click()
+    page.wait_for_selector(".cl-factor.cl-asked")
+    assert page.locator(".cl-asked b").inner_text() == code
+    word = store.words.telling_word(int(code))
+    assert page.locator(".cl-tab form input").input_value() == word
+    assert f"starts with the word of code {code}: “{word}”" in page.locator(".cl-tab .cl-remark").last.inner_text()
+    assert page.locator(".cl-factor [aria-pressed=true]:not([data-factor='1'])").count() == 0
+    assert page.locator(".cl-up, .cl-down").count() == 0, "nothing has changed"
+    page.close()
+    item = int(np.argmax(store.images.support))
+    page = attach(chromium, "codes", codes(runs=folder, view={"query": item, "tab": "surgery"}).controller)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.wait_for_selector(f".cl-label:has-text('image {item} is made of')")
+    title = page.locator(".cl-tab:not([hidden]) .cl-label").first
+    everything = int(store.images.support[item])
+    rows = page.locator(".cl-factor")
+    assert everything > 12 == rows.count() and ", of which the 12 heaviest are listed; their" in title.inner_text()
+    page.click(f"text=List all {everything}")
+    assert rows.count() == everything and "heaviest" not in title.inner_text()
+    screenshot(page, "page-7-all-codes")
+    page.click("text=List the 12 heaviest")
+    assert rows.count() == 12
+    assert not faults
     page.close()
 
 

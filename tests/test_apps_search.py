@@ -45,6 +45,7 @@ from complearn.apps.serving import EXTENSIONS, OPTIONS, _app_settings, serving
 from complearn.core.plugins import import_declared
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
+from complearn.models.dual import build_model
 from complearn.models.scoring import Encoded, cosine
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
@@ -562,6 +563,51 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
         assert picture == pytest.approx((1 - share) * hit.image_score / length, abs=1e-5)
 
 
+@pytest.fixture
+def with_words(tmp_path):
+    """A model that knows the words of one caption, over six pictures of noise."""
+    from complearn.data.word_tokenizer import WordTokenizer
+
+    tiny = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
+    model = build_model({"vision": tiny | {"patch": 8}, "text": tiny}, WordTokenizer.fit(["a red star"]), seed=0)
+    noise = np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8)
+    pairs = [Pair(image, None, str(k), str(k)) for k, image in enumerate(noise)]
+    return search(pairs, {"words": model}, index=tmp_path, page_size=6).controller
+
+
+def explanation_of(controller, item=4):
+    [(content, _)] = controller.handle({"action": "explain", "item": item})
+    return content
+
+
+def test_an_explanation_marks_the_words_that_the_model_does_not_know(with_words):
+    note = "The model reads every word that it does not know as the same unknown word."
+    with_words.handle({"action": "search_text", "text": "A Zebra, red zebra"})
+    content = explanation_of(with_words)
+    assert content["words"][:5] == ["the whole text", "a", "zebra", "red", "zebra"]
+    assert content["unknown"] == [False, False, True, False, True] + [False] * (len(content["words"]) - 5)
+    assert note in content["lead"]
+    with_words.handle({"action": "search_text", "text": "red star"})
+    content = explanation_of(with_words)
+    assert not any(content["unknown"]) and note not in content["lead"]
+
+
+def test_alpha_is_said_of_a_mixed_query_alone(with_words):
+    with_words.handle({"action": "search_text", "text": "red star"})
+    content = explanation_of(with_words)
+    assert content["alpha"] is None
+    assert content["lead"].startswith(f"Similarity {content['score']:.3f} (cosine). The bars of the words add up to")
+    with_words.handle({"action": "search_picture", "item": 2})
+    assert explanation_of(with_words)["lead"].startswith("Similarity ")
+    for alpha in (1.0, 0.3):
+        with_words.handle({"action": "set_alpha", "alpha": alpha})
+        content = explanation_of(with_words)
+        assert content["lead"].startswith(f"Similarity {content['score']:.3f} (cosine) at α = {alpha:.2f}. ")
+    with_words.handle({"action": "search_text", "text": ""})
+    content = explanation_of(with_words)
+    assert content["words"] == ["the query picture"] and "α" not in content["lead"], "the picture alone"
+
+
 # --- what lies next to the pictures
 
 
@@ -795,6 +841,21 @@ MIX = """([items, image, text, positions]) => {
   const mixture = new Mixture({ positions }, arrays);
   return positions.map(({ alpha }) => mixture.hits(alpha, 24).map((hit) => [hit.item, hit.score]));
 }"""
+
+
+@pytest.mark.browser
+def test_the_bar_of_an_unknown_word_is_marked_on_the_page(with_words, chromium):
+    page = attach(chromium, "search", with_words)
+    page.wait_for_selector(".cl-tile")
+    page.fill(".cl-query form input", "a zebra star")
+    page.press(".cl-query form input", "Enter")
+    page.wait_for_function("document.querySelector('.cl-head h3').textContent.includes('zebra')")
+    page.locator(".cl-tile").first.get_by_text("Why?").click()
+    page.wait_for_selector(".cl-share")
+    names = [name.split("\n") for name in page.locator(".cl-share .cl-name").all_inner_texts()]
+    assert ["zebra", "not known to the model"] in names and ["star"] in names and ["a"] in names
+    screenshot(page, "search-unknown")
+    page.close()
 
 
 @pytest.mark.browser

@@ -66,6 +66,25 @@ def test_images_are_taken_as_a_folder_as_a_path_and_as_pairs(run, photos):
         assert len(shown() if callable(shown) else shown) == 3
 
 
+def test_a_model_to_search_with_is_called_by_its_run(run, photos, tmp_path):
+    """As on the page that is served for the run's folder."""
+    [served] = [source.name for source in complearn.search(run.parent).controller.sources]
+    assert served == "codebook_clip-s0"
+    labelled = {"mine": complearn.load(run, device="cpu")}
+    for model, name in (
+        (str(run.parent), served),  # a folder with one run below it
+        (run, served),
+        (f"{run}@contrastive", f"{served}@contrastive"),
+        (f"mine={run}", "mine"),
+        (labelled["mine"], served),
+        (labelled, "mine"),
+    ):
+        app = complearn.search(model, photos)
+        assert [source.name for source in app.controller.sources] == [name]
+    app.run_action("search_picture", item=0)
+    assert set(app.hits.model) == {"mine"}
+
+
 def test_captions_are_taken_as_a_folder_as_a_path_and_as_pairs(photos):
     pairs = complearn.read(photos)
     for given in (str(photos), photos, photos / "captions.csv", pairs, [pair.caption for pair in pairs]):

@@ -24,7 +24,7 @@ from scipy.sparse import csc_matrix, csr_matrix, vstack
 
 from .readings import code_heats, code_table
 from .surgery import text_weights
-from .tables import CodeTable, WordIndex
+from .tables import CodeTable, WordCheck, WordIndex, count_captions
 from ...core.caches import keep_folder, used
 from ...core.checksums import DamagedFile, write_checksums
 from ...core.config import RequestError
@@ -133,6 +133,26 @@ class CodeStore:
     ) -> str:
         "The first caption of an image; empty where there is none."
         return self.about["captions"][item] or ""
+
+    def word_check(
+        self,
+        code: int | np.integer,  # which code
+    ) -> WordCheck | None:  # None: no word sets the code apart, or it fires on none of its best images
+        "Whether the best images of a code are captioned with the word that sets it apart in captions."
+        word = self.words.telling_word(code) if self.words else ""
+        best = self.images.top_items(code)
+        fired = best["item"][best.weight > 0]
+        if not word or not len(fired):
+            return None
+        if word not in self._shares:
+            said, captions = count_captions(word, self.about["captions"])
+            self._shares[word] = said / max(captions, 1)
+        return WordCheck(word, *count_captions(word, map(self.caption, fired)), self._shares[word])
+
+    @cached_property
+    def _shares(self) -> dict[str, float]:
+        "Of some words, the share of captions that have it."
+        return {}
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c013
 def write_store(

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csc_matrix
 
 from .readings import codebook_evaluation
-from .tables import UnknownWord, nearest_words
+from .tables import UnknownWord, is_plain, nearest_words
 from ...core.config import RequestError
 from ...data.pairs import Pair
 from ...models.dual import Dual
@@ -120,7 +120,7 @@ def text_weights(
             spans = model.tokenizer([text]).spans[0]
             strange = [word for word in (text[a:b].lower() for a, b in spans if b > a) if word not in vocabulary]
             if strange:
-                near = nearest_words(strange[0], [word for word in vocabulary if not word.startswith("<")])
+                near = nearest_words(strange[0], [word for word in vocabulary if is_plain(word) and word[0] != "<"])
                 raise UnknownWord(
                     f"“{strange[0]}” is no word of this model's training captions" + (f"; try {near}" if near else "")
                 )

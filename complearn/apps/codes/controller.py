@@ -17,6 +17,7 @@ import traitlets
 
 from ...analysis.codes.matches import nearest_code
 from ...analysis.codes.store import CodeStore, Source, code_sources
+from ...analysis.codes.tables import UnknownWord
 from ..addresses import Opening
 from complearn.apps.codes.messages import (
     CodesAddress,
@@ -28,6 +29,7 @@ from complearn.apps.codes.messages import (
     image_message,
     order_message,
     panel_messages,
+    query_codes,
     surgery_message,
     top_words,
 )
@@ -287,9 +289,13 @@ class CodesController(Controller):
         """Sort the grid by usage or index; or show the codes that have a word among their first ones, by weight, and
         open the first of them. Where no code has it there, all that carry it are shown."""
         target = self.panel(panel)
+        shown = f"the codes of “{target.word}”" if target.order_by == "word" else f"all codes by {target.order_by}"
         target.order_by = by
         target.word = word.strip()
-        _order_codes(target)
+        try:
+            _order_codes(target)
+        except UnknownWord as error:
+            raise UnknownWord(f"{error}; the grid still shows {shown}") from error
         if by != "word":
             return [order_message(target)]
         self.tab = "code"
@@ -380,11 +386,34 @@ class CodesController(Controller):
         return [surgery_message(target)]
 
     @action()
+    def edit_code(self, code: int, panel: int = 0) -> list[Message]:
+        """List a code under Surgery to be edited, with nothing changed yet. Where there is no query, the word that sets
+        the code apart becomes one."""
+        target = self.panel(panel)
+        self.check_code(target, code)
+        note = ""
+        if target.weights is None:
+            word = target.store.words.telling_word(code) if target.store.words else ""
+            if not word:
+                raise RequestError(
+                    f"there is no query to edit yet, and code {code} has no word to start with; type a query above, "
+                    f"such as a caption, or open an image and search with it"
+                )
+            self.search(word, panel=panel)
+            note = f"There was no query to edit yet, so it starts with the word of code {code}: “{word}”."
+        self.scale_code(code, target.factors.get(code, 1.0), panel)
+        self.tab = "surgery"
+        content, parts = surgery_message(target)
+        return [(content | {"asked": code, "note": note}, parts)]
+
+    @action()
     def scale_code(self, code: int, factor: float, panel: int = 0) -> list[Message]:
-        "Multiply a code's weight in the query; 0 switches it off, 1 takes the edit back."
+        """Multiply a code's weight in the query; 0 switches it off, 1 takes the edit back. A code that is not among the
+        heaviest stays in the list."""
         target = self.panel(panel)
         factors = {**target.factors, code: factor}
-        target.factors = {edited: times for edited, times in factors.items() if times != 1}
+        heaviest = query_codes(target)
+        target.factors = {edited: times for edited, times in factors.items() if times != 1 or edited not in heaviest}
         return [surgery_message(target)]
 
     @action()

@@ -45,7 +45,7 @@ from ...evaluation.search.checks import check_captions, score_ranges
 from ...evaluation.search.filters import GalleryFilter
 from ...evaluation.search.gallery import Gallery, thumbnail
 from ...evaluation.search.mixture import SPREADS, contenders, query_vector
-from ...evaluation.search.queries import piece_of, text_query
+from ...evaluation.search.queries import piece_of, text_query, unread_words
 
 # %% ../../../nbs/apps/search/controller.ipynb #c003
 SMALL = 64  # pixels of a picture's longer side, in the list of queries
@@ -545,7 +545,11 @@ class SearchController(Controller):
             picture = None
         self.explained = item
         fit = getattr(getattr(scorer.collate, "transform", None), "fit", "crop")
-        return [explanation_message(self.gallery, item, thumbnail(image, SIDE), text, picture, alpha, fit)]
+        is_mixed = query.picture is not None and bool(query.text)
+        unread = unread_words(scorer, query.text) if text else ()
+        preview = thumbnail(image, SIDE)
+        place = alpha if is_mixed else None
+        return [explanation_message(self.gallery, item, preview, text, picture, place, fit, unread)]
 
     @action()
     def close_explanation(self) -> list[Message]:

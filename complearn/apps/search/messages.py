@@ -9,7 +9,7 @@ __all__ = ['AHEAD', 'WHOLE_TEXT', 'QUERY_PICTURE', 'Picture', 'Query', 'SearchAd
 
 # %% ../../../nbs/apps/search/messages.ipynb #c002
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -335,8 +335,9 @@ def explanation_message(
     preview: bytes,  # its picture as the page draws it
     text: Explanation | None,  # of the query's text, weighted
     picture: Explanation | None,  # of the query's picture, weighted
-    alpha: float = 0.5,  # the slider's place
+    alpha: float | None = None,  # the slider's place; None: the query has one side alone, and nothing is mixed
     fit: str = "crop",  # what the model saw of the picture: the square in the middle, or all of it
+    unread: Collection[str] = (),  # words of the text that the model does not know, in small letters
 ) -> Message:
     "What drove a hit."
     sides = [(side, name) for side, name in ((text, WHOLE_TEXT), (picture, QUERY_PICTURE)) if side is not None]
@@ -344,11 +345,13 @@ def explanation_message(
     words = [word for word, *_ in rows]
     shares = [share for _, share, _ in rows]
     score = sum(side.score for side, _ in sides)
-    lead = [f"Similarity {score:.3f} (cosine) at α = {alpha:.2f}."]
+    unknown = [word.lower() in unread for word in words]
+    lead = [f"Similarity {score:.3f} (cosine){'' if alpha is None else f' at α = {alpha:.2f}'}."]
     lead += ["The bars of the whole text and of the query picture add up to it."] if len(sides) == 2 else []
     lead += ["The bars of the words add up to that of the whole text."] if WHOLE_TEXT in words else []
     lead += ["It has one part only."] if len(lead) == 1 else []
     lead += ["A bar to the right speaks for this picture, one to the left against it."] if min(shares) < 0 else []
+    lead += ["The model reads every word that it does not know as the same unknown word."] if any(unknown) else []
     lead += ["Choose a bar to see its regions: bright ones speak for it."]
     content = {
         "type": "explanation",
@@ -361,6 +364,7 @@ def explanation_message(
         "lead": " ".join(lead),
         "methods": list(dict.fromkeys(way for side, _ in sides for way in side.ways)),
         "words": words,
+        "unknown": unknown,
         "shares": shares,
         "grids": [list(heat.shape) for *_, heat in rows],
         "boxes": plain_boxes(gallery.boxes[item]) if gallery.boxes else [],

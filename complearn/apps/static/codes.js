@@ -1,6 +1,6 @@
 // The codebook explorer: a grid of codes, tabs for one code, one image and one query, and one model or two side by side.
 // The kernel's side is complearn.apps.codes.controller; nothing here asks a network.
-import { button, bytes, connect, count, explained, fill, h, numbers, percent, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, explained, fill, h, numbers, percent, some, statusLine, toggle, track } from "./shared.js";
 
 // --- pictures
 
@@ -420,11 +420,12 @@ function showCode(panel, content, buffers) {
     const lift = h("span", { class: "cl-number" }, `× ${words.lift[n].toFixed(1)}`);
     return meter(word, words.share[n] / most, [percent(words.share[n]), lift], { title });
   });
-  const wordsTitle = ["Words that set it apart: ", explained("share", MEANINGS.share), ", × ", explained("lift", MEANINGS.lift)];
+  const title = content.set_apart === false ? explained("Words that fire it", MEANINGS.fallback) : "Words that set it apart";
+  const wordsTitle = [title, ": ", explained("share", MEANINGS.share), ", × ", explained("lift", MEANINGS.lift)];
   const wordless = book.words ? "No caption fires this code." : "The images came without captions.";
   const kept = panel.selected.has(code);
   const keepTitle = "add this code to explorer.selection (space bar in the grid)";
-  const doubleTitle = "double this code in the query under Surgery";
+  const editTitle = "list this code under Surgery, where a factor changes it in the query; nothing changes before";
   const matchTitle = "open, in the other model, the code whose weights over the same images correlate most with this one's";
   const two = panel.explorer.panels.length > 1;
   const { match } = content;
@@ -437,11 +438,12 @@ function showCode(panel, content, buffers) {
       { class: "cl-row" },
       h("h3", { class: "cl-grow" }, `Code ${code}`),
       toggle(kept ? "Kept" : "Keep", kept, () => panel.keepCode(code), { title: keepTitle }),
-      button("Edit in surgery", () => panel.doubleCode(code), { title: doubleTitle }),
+      button("Edit in surgery", () => panel.editCode(code), { title: editTitle }),
       two && button("Open its match", () => panel.send({ action: "open_match" }), { title: matchTitle }),
     ),
     matched && h("p", { class: "cl-muted", role: "status" }, matched),
     h("p", { class: "cl-muted" }, usage),
+    content.word_remark && h("p", { class: "cl-remark", role: "note" }, content.word_remark),
     h(
       "div",
       { class: "cl-halves cl-wide" },
@@ -515,7 +517,9 @@ const MEANINGS = {
   weight: "The mean of the code's weight over the images on which it fires. The weights of an image add up to 1.",
   weights: "How much of the image or the text each code is: the weights of one image, or of one text, add up to 1.",
   share: "The part of the code's weight that comes from this word, over the captions of these images.",
-  lift: "The word's share here, divided by its share over all codes: × 1 is as everywhere, × 5 five times as much. Words are sorted by share and lift together; special and function words are left out.",
+  lift: "The word's share here, divided by its share over all codes: × 1 is as everywhere, × 5 five times as much. Words are sorted by share and lift together.",
+  fallback:
+    "No word of this code is said more often here than elsewhere, special and function words such as “[end]” and “a” aside: these are the words that fire it, the heaviest first. Of other codes, such words are left out.",
   correlation:
     "Of the two codes' weights over the same images: 1 fires on the same images with the same weights, 0 has nothing to do with it.",
   edit: "The factors change the codes' weights in the query alone, or in the query and in all images. Then everything is ranked again.",
@@ -577,14 +581,29 @@ function showSurgery(panel, content, buffers) {
   panel.thumbnails.add(content.items, buffers[0]);
   const rows = codes.code.map((code, n) => {
     const weight = codes.weight[n];
+    const absence = codes.absence[n];
     const row = meter(codeName(code, content.words[n]), weight / most, weight.toFixed(3));
     return h(
       "div",
-      { class: `cl-factor${codes.factor[n] ? "" : " cl-off"}` },
+      {
+        class: ["cl-factor", !codes.factor[n] && "cl-off", absence && "cl-absent", code === content.asked && "cl-asked"]
+          .filter(Boolean)
+          .join(" "),
+      },
       button(row, () => panel.openCode(code), { class: "cl-entry cl-grow", title: "open this code" }),
       factorButtons(panel, code, codes.factor[n]),
+      absence && h("p", { class: "cl-absence cl-small cl-muted" }, absence),
     );
   });
+  const all = !!panel.listsAllCodes;
+  const isCut = content.heaviest < content.support;
+  const listed = isCut && !all ? `, of which the ${content.heaviest} heaviest are listed` : "";
+  const listOthers = () => {
+    panel.listsAllCodes = !all;
+    showSurgery(panel, content, buffers);
+    panel.surgery.querySelector(".cl-all").focus();
+  };
+  const others = all ? `List the ${content.heaviest} heaviest` : `List all ${count(content.support)}`;
   const name = "text" in query ? `“${query.text}”` : `image ${query.item}`;
   const scopes = [
     ["query", "in the query"],
@@ -594,9 +613,11 @@ function showSurgery(panel, content, buffers) {
   const edited = edits ? [after, explained("▲ ranks won, ▼ lost", MEANINGS.rise)] : "Results after: no edits yet";
   fill(
     panel.surgery,
+    content.note && h("p", { class: "cl-remark", role: "status" }, content.note),
     block(
-      [`${name} is made of ${count(content.support)} codes; their `, explained("weights", MEANINGS.weights), " before any edit"],
-      h("div", { class: "cl-list" }, rows),
+      [`${name} is made of ${some(content.support, "code")}${listed}; their `, explained("weights", MEANINGS.weights), " before any edit"],
+      h("div", { class: "cl-list" }, all ? rows : rows.slice(0, content.first)),
+      isCut && button(others, listOthers, { class: "cl-all" }),
     ),
     h(
       "div",
@@ -608,7 +629,8 @@ function showSurgery(panel, content, buffers) {
     ),
     h("div", { class: "cl-halves cl-even" }, ranking(panel, content, "before", "Results before"), ranking(panel, content, "after", edited)),
   );
-  panel.tabs.surgery.dataset.drawn = JSON.stringify(codes.factor);
+  panel.tabs.surgery.dataset.drawn = JSON.stringify(codes.factor.slice(0, content.first));
+  panel.surgery.querySelector(".cl-asked")?.scrollIntoView({ block: "nearest" });
 }
 
 // --- a panel: one model, its grid and its tabs
@@ -743,9 +765,9 @@ class Panel {
   keepCode(code) {
     this.send({ action: "keep_code", code, on: !this.selected.has(code) });
   }
-  doubleCode(code) {
+  editCode(code) {
     this.explorer.showTab("surgery");
-    this.send({ action: "scale_code", code, factor: 2 });
+    this.send({ action: "edit_code", code });
   }
 
   // What each message of the kernel changes. An error stays on the screen until something works.
@@ -854,7 +876,7 @@ class Explorer {
     this.sendAll(word ? { action: "sort_codes", by: "word", word } : { action: "sort_codes", by: "usage" });
   }
   stopLooking() {
-    if (this.found.textContent.endsWith("…")) this.found.textContent = "";
+    if (this.found.textContent.endsWith("…")) this.found.textContent = this.foundText ?? "";
   }
   addWords(words) {
     const former = [...this.vocabulary.children].map(option => option.value);
@@ -875,7 +897,7 @@ class Explorer {
     if (by === "word") this.word.value = word;
     else if (this.orderedBy === "word") this.word.value = ""; // a view without it was gone back to
     this.orderedBy = by;
-    this.found.textContent = text || "";
+    this.found.textContent = this.foundText = text || "";
     for (const panel of this.panels) panel.grid.box.setAttribute("aria-label", text || "Codes");
   }
   showTab(tab, tell = true) {

@@ -516,11 +516,13 @@ class Explanation {
       const bar = h("i", { class: shares[k] < 0 ? "cl-against" : "", style: `left:${start.toFixed(1)}%;width:${width.toFixed(1)}%` });
       const zero = against > 0 && h("b", { style: `left:${(scale * against).toFixed(1)}%` });
       const line = h("span", { class: "cl-track" }, bar, zero);
-      const parts = [h("span", { class: "cl-name" }, word), line, h("span", { class: "cl-number" }, decimals(shares[k]))];
+      const name = [word, content.unknown[k] && h("span", { class: "cl-unknown cl-small cl-muted" }, "not known to the model")];
+      const parts = [h("span", { class: "cl-name" }, name), line, h("span", { class: "cl-number" }, decimals(shares[k]))];
       const row = h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
       const verb = shares[k] < 0 ? "takes" : "adds";
       const place = shares[k] < 0 ? "from" : "to";
-      const says = `“${word}” ${verb} ${decimals(Math.abs(shares[k]))} ${place} the similarity ${decimals(content.score)}.`;
+      const known = content.unknown[k] ? ", which the model does not know," : "";
+      const says = `“${word}”${known} ${verb} ${decimals(Math.abs(shares[k]))} ${place} the similarity ${decimals(content.score)}.`;
       return withMeaning(row, () => says);
     });
     const close = () => {
