@@ -401,9 +401,8 @@ class CodesController(Controller):
                 )
             self.search(word, panel=panel)
             note = f"There was no query to edit yet, so it starts with the word of code {code}: “{word}”."
-        self.scale_code(code, target.factors.get(code, 1.0), panel)
         self.tab = "surgery"
-        content, parts = surgery_message(target)
+        [(content, parts)] = self.scale_code(code, target.factors.get(code, 1.0), panel)
         return [(content | {"asked": code, "note": note}, parts)]
 
     @action()

@@ -517,7 +517,7 @@ const MEANINGS = {
   weight: "The mean of the code's weight over the images on which it fires. The weights of an image add up to 1.",
   weights: "How much of the image or the text each code is: the weights of one image, or of one text, add up to 1.",
   share: "The part of the code's weight that comes from this word, over the captions of these images.",
-  lift: "The word's share here, divided by its share over all codes: × 1 is as everywhere, × 5 five times as much. Words are sorted by share and lift together.",
+  lift: "The word's share here, divided by its share over all codes: × 1 is as everywhere, × 5 five times as much. Words are sorted by share and lift together; special and function words are left out where a code has others.",
   fallback:
     "No word of this code is said more often here than elsewhere, special and function words such as “[end]” and “a” aside: these are the words that fire it, the heaviest first. Of other codes, such words are left out.",
   correlation:
