@@ -1051,9 +1051,14 @@ def test_a_number_says_what_it_means_to_the_pointer_and_to_the_keyboard(folder, 
     assert page.evaluate(SHOWN) == []
     page.set_viewport_size({"width": 420, "height": 900})
     page.evaluate(DRAWN)  # what is drawn again takes the focus away, and the meaning with it
-    page.locator(".cl-term", has_text="weight").first.focus()
-    page.wait_for_function(f"{SHOWN}.length === 1")
-    box = page.locator(".cl-meaning:popover-open").bounding_box()
+    # found and measured in one go, since what is drawn again in between would close it
+    box = page.wait_for_function(
+        """() => {
+          const term = [...document.querySelectorAll(".cl-term")].find(({ textContent }) => /weight/.test(textContent));
+          if (document.activeElement !== term) term?.focus();
+          return document.querySelector(".cl-meaning:popover-open")?.getBoundingClientRect().toJSON();
+        }"""
+    ).json_value()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 420, "the meaning is inside of a narrow window"
     screenshot(page, "page-6-meaning")
     page.close()
