@@ -75,6 +75,15 @@ def test_one_curve_is_refuted_where_exchanges_do_not_explain_it(rate, said, expe
     assert "2.00 times as fast" in text
 
 
+def test_a_method_that_stays_at_chance_is_said_to(experiment, tmp_path):
+    cells = {"clip, 128 pairs": LATE, "composer, 128 pairs": [5000] * 8}
+    run = experiment(NAME, tmp_path, report_from=write_study(tmp_path, cells, dict.fromkeys(cells, 1.0)))
+    assert run.good, run.text
+    text = (tmp_path / "report.ipynb").read_text()
+    assert "COMPOSER (128 pairs) in fewer than half of the worlds (p = " in text and "by step never" not in text
+    assert "At chance to the end: COMPOSER (128 pairs). That says nothing about exchanges" in text
+
+
 def test_nothing_is_decided_before_all_worlds_stand(experiment, tmp_path):
     cells = {"clip, 128 pairs": LATE[:5], "negclip, 128 pairs": [25 * (3 + k) for k in range(5)]}
     run = experiment(NAME, tmp_path, report_from=write_study(tmp_path, cells, dict.fromkeys(cells, 1.0)))
