@@ -13,6 +13,7 @@ from conftest import ROOT
 from documents import document
 from scipy import stats
 
+from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY, DECLARED, _decided, declared_table
 from complearn.analysis.claims.definitions import (
     BIND,
     CAUSAL_LENS,
@@ -21,17 +22,10 @@ from complearn.analysis.claims.definitions import (
     EQUAL_LOSSES,
     GROUNDING_CLAIMS,
     ITERATED_LEARNING,
-    MATTERS,
     MULTISTAGE,
     NEWCOMER_BIND,
-    NEWCOMERS,
     OURS,
-    PRIMARY,
     RIVALS,
-    SECONDARY,
-    WORLDS,
-    _decided,
-    confirmatory_table,
 )
 from complearn.analysis.claims.judging import LEAST_BINDING, WORDS, Claim, Floor, Side, _side_values, judge, verdict
 from complearn.analysis.claims.tables import (
@@ -412,7 +406,7 @@ def test_theirs_are_the_means_of_the_papers_cells():
     assert told.claimed.tolist() == [pytest.approx(0.009)] and told.power[0] < 0.1
 
 
-def newcomers(worlds, gain=0.0, count=NEWCOMERS, phases=("interact-01", "interact-03")):
+def newcomers(worlds, gain=0.0, count=CONFIRMATORY.newcomers, phases=("interact-01", "interact-03")):
     teachers = [("il_clip", phase, gain * (phase == "interact-03")) for phase in phases]
     teachers += [("codebook_restarts", phase, 0.0) for phase in phases] + [("codebook_clip", "contrastive", 0.0)]
     cells = [
@@ -433,13 +427,14 @@ def newcomers(worlds, gain=0.0, count=NEWCOMERS, phases=("interact-01", "interac
 
 
 def test_a_comparison_of_the_confirmatory_study_has_no_verdict_before_all_its_worlds_stand():
-    assert len(WORLDS) == 20 and PRIMARY.b.method == "codebook_restarts" and len(SECONDARY) == 4
-    for rows, stand in (([], 0), (newcomers(range(12, 31)), 19), (newcomers(WORLDS, count=1), 0)):
-        told = confirmatory_table(rows)
+    assert len(CONFIRMATORY.worlds) == 20 and len(CONFIRMATORY.secondary) == 4
+    assert CONFIRMATORY.primary.b.method == "codebook_restarts"
+    for rows, stand in (([], 0), (newcomers(range(12, 31)), 19), (newcomers(CONFIRMATORY.worlds, count=1), 0)):
+        told = declared_table(CONFIRMATORY, rows)
         assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"}
         assert "difference" not in told
         assert len(told) == 5
-    without_first = confirmatory_table(newcomers(WORLDS, 0.02, phases=("interact-03",)))
+    without_first = declared_table(CONFIRMATORY, newcomers(CONFIRMATORY.worlds, 0.02, phases=("interact-03",)))
     assert without_first.worlds.tolist() == ["20 of 20", "20 of 20", "0 of 20", "20 of 20", "20 of 20"]
     waits = "no verdict yet: 0 of 20 worlds stand"
     assert without_first.verdict.tolist() == ["confirmed", "confirmed", waits, "not confirmed", "not confirmed"]
@@ -450,7 +445,7 @@ def test_a_comparison_of_the_confirmatory_study_has_no_verdict_before_all_its_wo
         assert all(
             low <= told + 1e-12 for low, told in zip(corrected[:1] + corrected[2:], without_first.p_holm[[1, 3, 4]])
         )
-    seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
+    seen = declared_table(CONFIRMATORY, newcomers(range(0, 12)) + newcomers(range(12, 20)))
     assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
 
 
@@ -466,27 +461,85 @@ def test_a_comparison_of_the_confirmatory_study_has_no_verdict_before_all_its_wo
     ],
 )
 def test_the_fixed_rule_of_the_confirmatory_study_asks_the_side_of_zero_first(low, high, word):
-    assert _decided({"mean": (low + high) / 2, "low": low, "high": high, "p_t": 0.5}, None)["verdict"] == word
-    assert WORDS.keys() >= {verdict(low, high, least=MATTERS)} and MATTERS == LEAST_BINDING.value
+    test = {"mean": (low + high) / 2, "low": low, "high": high, "p_t": 0.5}
+    assert _decided(CONFIRMATORY, test, None)["verdict"] == word
+    assert WORDS.keys() >= {verdict(low, high, least=CONFIRMATORY.least)} and CONFIRMATORY.least == LEAST_BINDING.value
 
 
 def test_the_primary_comparison_keeps_its_result():
-    told = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
+    told = declared_table(CONFIRMATORY, Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
     assert told.verdict == "confirmed" and round(told.difference, 2) == 0.42 and round(told.low, 2) == 0.01
 
 
 @pytest.mark.parametrize("gain, word", [(0.02, "confirmed"), (0.0, "smaller than matters"), (-0.02, "the opposite")])
 def test_the_primary_comparison_decides_when_all_worlds_stand(gain, word):
-    told = confirmatory_table(newcomers(WORLDS, gain))
+    told = declared_table(CONFIRMATORY, newcomers(CONFIRMATORY.worlds, gain))
     assert told.role.tolist() == ["primary"] + ["secondary"] * 4 and told.verdict[0] == word
     assert told.difference[0] == pytest.approx(100 * gain, abs=0.05) and told.p_holm[0] != told.p_holm[0]
     assert all(told.p_holm[k] >= told.p_t[k] for k in range(1, 5))
-    means = newcomers(WORLDS, gain)
-    assert confirmatory_table(means[::-1]).verdict.tolist() == told.verdict.tolist()
+    means = newcomers(CONFIRMATORY.worlds, gain)
+    assert declared_table(CONFIRMATORY, means[::-1]).verdict.tolist() == told.verdict.tolist()
 
 
-def test_files_of_the_confirmatory_study_are_named_in_one_place(tmp_path):
-    assert SINCE == ("confirmatory", "confirmatory_newcomers")
+def with_a_bottleneck(level, gain, worlds=BOTTLENECK.worlds):
+    """Rows of a study with one newcomer of each teacher: the restarts' bind at a level, the others' beyond it."""
+    places = [("il_clip", "interact-08", gain), ("codebook_restarts", "interact-08", 0.0)]
+    noise = np.random.default_rng(0).normal(0, 0.004, (len(worlds), len(places)))
+    rows = [
+        row(method, seed, phase, 100, "newcomer 0: generated/sugarcrepe", "swap_att", "accuracy",
+            level + more + noise[number, place], n=50)
+        for number, seed in enumerate(worlds) for place, (method, phase, more) in enumerate(places)
+    ]  # fmt: skip
+    rows += [
+        row(method, seed, "interact-08", 100, "generated/structure", "text", "topographic_similarity",
+            0.4 + 0.2 * (method == "il_clip") + noise[number, place], n=50)
+        for number, seed in enumerate(worlds) for place, (method, *_) in enumerate(places)
+    ]  # fmt: skip
+    rows.append(row("chance", None, None, None, "generated/sugarcrepe", "swap_att", "accuracy", 0.5))
+    return rows, 100 * (gain + noise[:, 0] - noise[:, 1])
+
+
+@pytest.mark.parametrize(
+    "level, word",
+    [
+        (0.5, "not testable here: codebook_restarts is at chance"),
+        (0.99, "not testable here: codebook_restarts is above 98%"),
+        (0.8, "confirmed"),
+    ],
+)
+def test_the_study_with_a_bottleneck_decides_nothing_where_its_rival_is_at_chance_or_at_the_ceiling(level, word):
+    rows, gains = with_a_bottleneck(level, 0.02 if level < 0.99 else 0.0)
+    told = declared_table(BOTTLENECK, rows)
+    assert told.verdict[0] == word and told.worlds[:2].tolist() == ["12 of 12"] * 2
+    assert told.verdict[1] == word, "topographic similarity of last agents, +0.2"
+    assert set(told.verdict[2:]) == {"no verdict yet: 0 of 12 worlds stand"}
+    if word == "confirmed":
+        half = stats.t.ppf(0.975, 11) * gains.std(ddof=1) / 12**0.5
+        assert [told.difference[0], told.low[0], told.high[0]] == pytest.approx(
+            [gains.mean(), gains.mean() - half, gains.mean() + half]
+        )
+        assert told.difference[1] > 15 and told.p_holm[1] == pytest.approx(min(1.0, 6 * told.p_t[1]))
+
+
+def test_a_gate_needs_the_level_of_guessing():
+    rows = [line for line in with_a_bottleneck(0.8, 0.02)[0] if line["method"] != "chance"]
+    told = declared_table(BOTTLENECK, rows)
+    assert told.verdict[0] == "not testable here: the level of guessing was not measured"
+    some = declared_table(BOTTLENECK, with_a_bottleneck(0.8, 0.02, range(200, 204))[0])
+    assert some.verdict[0] == "no verdict yet: 4 of 12 worlds stand" and "difference" not in some
+
+
+def test_no_world_of_a_declared_study_was_seen_before():
+    worlds = [seed for study in DECLARED for seed in study.worlds]
+    assert len(worlds) == len(set(worlds)) and not set(worlds) & set(range(12)), "seeds 0 to 11 had been looked at"
+    for study in DECLARED:
+        told = declared_table(study)
+        assert set(told.verdict) == {f"no verdict yet: 0 of {len(study.worlds)} worlds stand"}
+        assert len(told) == 1 + len(study.secondary)
+
+
+def test_files_of_declared_studies_are_named_in_one_place(tmp_path):
+    assert SINCE == ("confirmatory", "confirmatory_newcomers", "bottleneck", "bottleneck_newcomers")
     for name in SINCE:
         file = MEASURED / f"{name}.results.json"
         if file.exists():
@@ -511,7 +564,7 @@ def test_what_the_page_on_iterated_learning_says_of_binding_is_what_the_rows_say
 
 
 def test_what_the_page_says_of_the_confirmatory_study_is_what_its_rows_say():
-    told = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows)
+    told = declared_table(CONFIRMATORY, Result.read(MEASURED / "confirmatory_newcomers.results.json").rows)
     line = told.iloc[0]
     page = document("docs/papers/iterated-learning.md")
     for k in (1, 3, 4):
@@ -520,7 +573,7 @@ def test_what_the_page_says_of_the_confirmatory_study_is_what_its_rows_say():
     assert "no verdict" in told.verdict[2] and "it has no verdict" in page
     assert f"Its primary comparison is {line.verdict}" in page
     assert f"by {line.difference:+.2f} points [{line.low:.2f}, {line.high:.2f}]" in page
-    assert f"over {len(WORLDS)} worlds, p = {line.p_t:.3f})" in page
+    assert f"over {len(CONFIRMATORY.worlds)} worlds, p = {line.p_t:.3f})" in page
 
 
 def test_what_the_page_says_of_last_agents_in_the_further_worlds_is_what_the_rows_say():
@@ -544,7 +597,7 @@ def sentence_points(file):
 
 def test_the_findings_of_the_readme_are_those_of_the_rows():
     said = document("README.md").partition("## Findings")[2].partition("\n## ")[0]
-    primary = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
+    primary = declared_table(CONFIRMATORY, Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
     one_call = [(f"clip, {name}, 1 call", "clip, twice the pairs", "BIND") for name in ("negclip", "triplet_clip")]
     found = [
         points("confirmatory", "il_clip", "codebook_restarts", "BIND"),

@@ -11,13 +11,13 @@ import pytest
 from conftest import ROOT
 from PIL import Image, ImageColor
 
+from complearn.analysis.claims.declared import CONFIRMATORY
 from complearn.analysis.claims.definitions import (
     CAUSAL_LENS,
     COMPOSER_CLAIMS,
     GROUNDING_CLAIMS,
     ITERATED_LEARNING,
     MULTISTAGE,
-    PRIMARY,
 )
 from complearn.analysis.claims.judging import WORDS, Claim, Side, judge
 from complearn.analysis.claims.screen import (
@@ -54,8 +54,8 @@ def table(smoke, studies):
     run = smoke("experiments/claims")
     assert run.good
     log = pd.read_csv(run.folder / "claims.csv", keep_default_na=False, na_values={name: [""] for name in NUMBERS})
-    since = [study for study in studies if study.name in SINCE]
-    primary = claims_table([PRIMARY], since).assign(number=2.0)
+    since = [study for study in studies if study.name in CONFIRMATORY.files]
+    primary = claims_table([CONFIRMATORY.primary], since).assign(number=2.0)
     return pd.concat([log, primary, pd.DataFrame([overlap_line(studies)])], ignore_index=True)
 
 
@@ -221,7 +221,8 @@ def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
     [lead] = [part for part in cards.split("<details>") if "<b>19</b>" in part]
     assert all(f"side {letter} (" in lead for letter in "abcd"), "an interaction has four sides"
     assert "narrows from 8.2 to 7.4 points" in html.unescape(lead) and "oracle 0.952" in lead
-    every = claim_cards(table, [*CLAIMS, PRIMARY], [*seen, *(study for study in studies if study.name in SINCE)])
+    since = [study for study in studies if study.name in CONFIRMATORY.files]
+    every = claim_cards(table, [*CLAIMS, CONFIRMATORY.primary], [*seen, *since])
     assert all("Gate: " in part for part in every.split("<details>")[1:])
     assert cards.count("<summary>") == 24 and "<script" not in cards
 

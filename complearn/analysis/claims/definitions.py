@@ -10,18 +10,14 @@ __all__ = ['FIXED', 'COMP', 'BIND', 'NOUN', 'NEWCOMER', 'NEWCOMER_BIND', 'NEWCOM
            'EDITED', 'HARDER', 'CAUSAL_LENS', 'GROUNDED', 'SHUFFLED', 'START', 'TEXT', 'CLIP_TOWERS', 'ALL_LOSSES',
            'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2', 'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS', 'COMPOSER',
            'SENTENCES', 'NO_MVSA', 'RIVALS', 'EQUAL_LOSSES', 'OURS', 'TENTHS', 'MCD', 'IN_DOMAIN', 'SLOPE', 'RELATIVE',
-           'PHRASES', 'FIXED_RELATIVE', 'COMPOSER_CLAIMS', 'WORLDS', 'NEWCOMERS', 'MATTERS', 'PRIMARY', 'SECONDARY',
-           'at_temperature', 'rises', 'stays', 'pseudo_optimal', 'apart', 'generalises', 'confirmatory_table']
+           'PHRASES', 'FIXED_RELATIVE', 'COMPOSER_CLAIMS', 'at_temperature', 'rises', 'stays', 'pseudo_optimal',
+           'apart', 'generalises']
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #imports0
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import pandas as pd
-
-from .judging import LEAST_BINDING, Cell, Claim, Floor, Side, claim_test, verdict
-from ..runs.averages import with_averages
-from ...evaluation.statistics import holm
+from .judging import Cell, Claim, Floor, Side
 from ...language.edits.base import calls_label
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #n006
@@ -671,107 +667,3 @@ COMPOSER_CLAIMS: tuple[Claim, ...] = (
         for what, cells, fixed in (("binds", BIND, FIXED), ("generalises", MCD, ""))
     ),
 )  # fmt: skip
-
-# %% ../../../nbs/analysis/claims/definitions.ipynb #cf000005
-WORLDS = range(12, 32)  # seeds
-NEWCOMERS = 2  # of each teacher
-MATTERS = LEAST_BINDING.value  # a primary difference within half a point of zero is smaller than matters
-_IL, _RESTARTS = ({end: Side(name, f"interact-0{end}") for end in (1, 3)} for name in (IL.method, "codebook_restarts"))
-_CODES = Side(CODES.method, "contrastive")
-
-PRIMARY = Claim(
-    "newcomers of iterated learning bind better than those of the restarts",
-    "Table 1",
-    _IL[3],
-    _RESTARTS[3],
-    NEWCOMER_BIND,
-)
-SECONDARY = (
-    Claim("newcomers of iterated learning bind better than those of Codebook-CLIP", "Table 1", _IL[3], _CODES,
-        NEWCOMER_BIND),
-    Claim("newcomers of its last generation bind better than of its first, beyond the restarts", "Sec. 4.4", _IL[3],
-        _IL[1], NEWCOMER_BIND,
-          minus=(_RESTARTS[3], _RESTARTS[1])),
-    Claim("newcomers of iterated learning tell nouns worse than those of the restarts", "", _IL[3], _RESTARTS[3],
-        NEWCOMER_NOUN, sign=-1),
-    Claim("newcomers of iterated learning tell nouns worse than those of Codebook-CLIP", "", _IL[3], _CODES,
-        NEWCOMER_NOUN, sign=-1),
-)  # fmt: skip
-
-# %% ../../../nbs/analysis/claims/definitions.ipynb #cf000007
-def _teachers_rows(
-    rows: Sequence[Mapping],  # of the file of newcomers
-) -> pd.DataFrame:  # rows of data "newcomers: ..."; empty where no teacher has both newcomers
-    "The means over the newcomers of each teacher that has both, with the averages of their cells."
-    place = ["method", "seed", "phase", "step", "data", "split", "metric"]
-    single = pd.DataFrame(
-        [dict(line) for line in rows if line["data"].startswith("newcomer ")], columns=[*place, "value"]
-    )
-    teacher_rows = [dict(line) for line in rows if line["data"].startswith("newcomers: ")]
-    if len(single):
-        single = single.assign(data=single.data.str.replace(r"^newcomer \d+", "newcomers", regex=True)).astype(
-            {"value": float}
-        )
-        means = single.dropna(subset=["value"]).groupby(place, sort=False).value.agg(["mean", "size"]).reset_index()
-        teacher_rows = means.rename(columns={"mean": "value", "size": "n"}).to_dict("records")
-    teacher_rows = [
-        line
-        for line in teacher_rows
-        if line["n"] == NEWCOMERS and line["seed"] in WORLDS and not line["data"].endswith(": average")
-    ]
-    return pd.DataFrame(with_averages(teacher_rows), columns=[*place, "value", "n"])
-
-
-def _worlds_of(claim: Claim, rows: pd.DataFrame) -> set[int]:
-    "The worlds in which a comparison can be made."
-    if not len(rows):
-        return set()
-    return {int(seed) for seed in claim_test(claim, rows)[0].index}
-
-# %% ../../../nbs/analysis/claims/definitions.ipynb #cf000009
-# the words that the study fixed, by the verdict
-_CONFIRMED = {
-    "holds": "confirmed",
-    "opposite": "the opposite",
-    "smaller than matters": "smaller than matters",
-    "open": "not confirmed",
-}
-
-
-def confirmatory_table(
-    rows: Sequence[Mapping] = (),  # of the file of newcomers; none: no world stands yet
-) -> pd.DataFrame:  # role, comparison, worlds, difference, low, high, p_t, p_holm (points of accuracy), verdict
-    """Return the results of the confirmatory study: each comparison once its worlds are measured, until then their
-    number. The secondary ones are corrected together (Holm). One whose worlds are not all measured counts with p = 1,
-    so that the corrected p of the others is no smaller than with any p in its place."""
-    table = _teachers_rows(rows)
-    lines = []
-    for role, claims in (("primary", [PRIMARY]), ("secondary", SECONDARY)):
-        stand = [len(_worlds_of(claim, table)) for claim in claims]
-        tests = [
-            claim_test(claim, table)[1] if worlds == len(WORLDS) else {"p_t": 1.0}
-            for claim, worlds in zip(claims, stand)
-        ]
-        corrected = [None] if role == "primary" else holm([test["p_t"] for test in tests])
-        for claim, worlds, test, p_holm in zip(claims, stand, tests, corrected):
-            line = {"role": role, "comparison": claim.headline, "worlds": f"{worlds} of {len(WORLDS)}"}
-            if worlds == len(WORLDS):
-                lines.append(line | _decided(test, p_holm))
-            else:
-                lines.append(line | {"verdict": f"no verdict yet: {worlds} of {len(WORLDS)} worlds stand"})
-    return pd.DataFrame(lines)
-
-
-def _decided(
-    test: Mapping[str, float],  # of `claim_test`
-    p_holm: float | None,  # corrected; None: the primary comparison, which is decided by its interval
-) -> dict[str, float | str | None]:
-    "A comparison's numbers in points, and its verdict."
-    if p_holm is None:
-        word = _CONFIRMED[verdict(test["low"], test["high"], least=MATTERS)]
-    elif p_holm >= 0.05:
-        word = "not confirmed"
-    else:
-        word = "confirmed" if test["mean"] > 0 else "the opposite"
-    numbers = {name: 100 * test[key] for name, key in (("difference", "mean"), ("low", "low"), ("high", "high"))}
-    return numbers | {"p_t": test["p_t"], "p_holm": p_holm, "verdict": word}

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 import complearn
+from .declared import DECLARED
 from .judging import Claim, chance_levels, claim_about, judge
 from ..runs.averages import with_averages
 from ...core.results import Result
@@ -164,7 +165,7 @@ class StudyResults:
 
 MEASURED = Path(complearn.__file__).parent.parent / "data" / "measured"  # not in every installation
 # files there whose rows nobody had seen when BIND and NOUN were fixed
-SINCE = ("confirmatory", "confirmatory_newcomers")
+SINCE = tuple(name for study in DECLARED for name in study.files)
 
 
 def read_studies(
