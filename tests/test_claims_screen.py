@@ -30,11 +30,12 @@ from complearn.analysis.claims.screen import (
     overlap_line,
     screen_figure,
     study_command,
+    what_it_takes,
 )
 from complearn.analysis.claims.tables import SINCE, StudyResults, claims_table, join_studies, read_studies
 from complearn.command import find_notebook
 from complearn.core.results import Result, row
-from complearn.evaluation.statistics import holm
+from complearn.evaluation.statistics import holm, paired_power
 
 MEASURED = ROOT / "data" / "measured"
 SWAPS = ("swap_att", "swap_obj")
@@ -225,6 +226,65 @@ def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
     every = claim_cards(table, [*CLAIMS, CONFIRMATORY.primary], [*seen, *since])
     assert all("Gate: " in part for part in every.split("<details>")[1:])
     assert cards.count("<summary>") == 24 and "<script" not in cards
+
+
+def a_study(values, rival, **setting):
+    rows = binding(values, rival)
+    return StudyResults("made up", setting, rows)
+
+
+def a_claim(**more):
+    cells = (("average", "BIND", "accuracy"),)
+    return Claim("a is better", "", Side("a"), Side("b"), cells, **more)
+
+
+def test_an_open_claim_says_how_many_seeds_and_how_much_processor_time_it_takes():
+    gains = np.array([0.02, -0.01, 0.015, 0.0, 0.01])
+    budgets = {"a": {"cpu_seconds": 100.0}, "b": {"cpu_seconds": 140.0}, "c": {"cpu_seconds": 9e9}}
+    study = a_study(0.8 + gains, [0.8] * 5, budgets=budgets)
+    told = what_it_takes(a_claim(least=0.005), study, "open")
+    needed = int(re.match(r"(\d+) seeds instead of 5", told)[1])
+    spread = gains.std(ddof=1)
+    shown = [paired_power(0.005, spread, n) for n in (needed - 1, needed)]
+    assert shown[0] < 0.8 <= shown[1] and needed > 30
+    assert f"{(needed - 5) * 240 / 3600:.1f} hours of one processor" in told
+    assert what_it_takes(a_claim(least=0.1), study, "open").startswith("another setting; its 5 seeds")
+    without = a_study(0.8 + gains, [0.8] * 5)
+    assert "not on record" in what_it_takes(a_claim(least=0.005), without, "open")
+    for word in ("holds", "opposite", "by construction"):
+        assert what_it_takes(a_claim(), study, word) == ""
+    for word in ("at chance", "ceiling"):
+        assert "no number of seeds helps" in what_it_takes(a_claim(), study, word)
+    alone = a_study([0.8], [0.7], budgets=budgets)
+    assert what_it_takes(a_claim(), alone, "open") == "at least two seeds, and seeds that differ."
+
+
+def test_a_control_that_is_open_takes_its_own_seeds():
+    rival = pd.concat([binding([0.9, 0.91, 0.92], [0.8] * 3), binding([0.7, 0.9, 0.8], []).replace("a", "c")])
+    study = StudyResults("made up", {}, rival)
+    control = Claim("more than c", "", Side("c"), Side("b"), (("average", "BIND", "accuracy"),), least=0.05)
+    assert what_it_takes(a_claim(least=0.05), study, "open").startswith("another setting"), "it is decided"
+    told = what_it_takes(a_claim(least=0.05, control=control), study, "open")
+    needed, spread = int(told.split()[0]), np.std([-0.1, 0.1, 0.0], ddof=1)
+    assert paired_power(0.05, spread, needed - 1) < 0.8 <= paired_power(0.05, spread, needed)
+
+
+def test_a_claim_without_its_control_says_which_runs_it_takes():
+    control = Claim("not the losses", "", Side("a, sentences alone"), Side("b"), (("average", "BIND", "accuracy"),))
+    study = a_study([0.8] * 3, [0.7] * 3, budgets={"a": {"cpu_seconds": 600}, "b": {"cpu_seconds": 60}})
+    told = what_it_takes(a_claim(control=control), study, "not testable here")
+    assert told == "runs of a, sentences alone with 3 seeds; 30 minutes of one processor."
+
+
+def test_cards_of_undecided_claims_say_what_they_take(table, studies):
+    seen = join_studies([study for study in studies if study.name not in SINCE])
+    parts = claim_cards(table, CLAIMS, seen).split("<details>")[1:]
+    cards = {re.search(r"<b>(\d+)</b>", part)[1]: part for part in parts}
+    screen = claims_screen(table)
+    assert "What it would take: " not in "".join(cards[str(k)] for k in screen.index[screen.verdict == "holds"])
+    undecided = [str(k) for k in screen.index[screen.verdict == "open"]]
+    assert sum("What it would take: " in cards[k] for k in undecided) >= 0.9 * len(undecided)
+    assert "runs of composer, sentences alone with" in cards["18"]
 
 
 def test_the_committed_notebook_is_short():

@@ -20,6 +20,7 @@ from complearn.evaluation.statistics import (
     difference_table,
     paired_power,
     paired_test,
+    pairs_needed,
     share_interval,
     wilson,
 )
@@ -163,6 +164,19 @@ def test_the_detectable_difference_has_the_power_that_is_asked_for(n):
     for power in (0.5, 0.8, 0.95):
         assert paired_power(_detectable_difference(0.055, n, power), 0.055, n) == pytest.approx(power, abs=1e-6)
     assert paired_power(0.0, 1.0, n) == pytest.approx(0.05) and paired_power(1000.0, 1.0, n) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("ratio", [0.02, 0.1, 0.5, 1.0, 5.0])
+@pytest.mark.parametrize("power", [0.5, 0.8, 0.95])
+def test_no_fewer_pairs_have_the_power_that_is_asked_for(ratio, power):
+    n = pairs_needed(-ratio * 0.3, 0.3, power)
+    assert paired_power(ratio, 1.0, n) >= power and (n == 2 or paired_power(ratio, 1.0, n - 1) < power)
+
+
+def test_no_number_of_pairs_shows_nothing():
+    for effect, deviation, power in ((0.0, 1.0, 0.8), (1.0, 0.0, 0.8), (1.0, 1.0, 1.0), (1.0, 1.0, 0.05)):
+        with pytest.raises(ValueError, match="no number of pairs"):
+            pairs_needed(effect, deviation, power)
 
 
 def test_power_is_statsmodels():

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['PLACE', 'bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', 'share_interval', 'over_seeds', 'Paired',
-           'paired_power', 'paired_test', 'holm', 'mcnemar', 'comparison', 'comparisons', 'comparisons_to',
-           'difference_table']
+           'paired_power', 'pairs_needed', 'paired_test', 'holm', 'mcnemar', 'comparison', 'comparisons',
+           'comparisons_to', 'difference_table']
 
 # %% ../../nbs/evaluation/statistics.ipynb #imports0
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -224,6 +225,26 @@ def _detectable_effect(n: int, power: float, level: float) -> float:
     while short(highest) < 0:
         highest *= 2
     return scipy.optimize.brentq(short, 0.0, highest)
+
+# %% ../../nbs/evaluation/statistics.ipynb #720e7455
+def pairs_needed(
+    effect: float,  # true mean difference, not 0
+    deviation: float,  # standard deviation of the differences, above 0
+    power: float = 0.8,  # share of studies that show it
+    level: float = 0.05,  # of the two-sided paired t test
+) -> int:  # number of pairs, two or more
+    """Return the smallest number of pairs with which a paired t test has this power. Raises ValueError where there is
+    none: an effect of zero, or no spread to compare it with."""
+    if not (effect and deviation > 0 and level < power < 1):
+        raise ValueError(
+            f"no number of pairs: effect {effect:g} and deviation {deviation:g} are above zero in size, and power "
+            f"{power:g} lies between the level {level:g} and 1"
+        )
+    enough = 2
+    while paired_power(effect, deviation, enough, level) < power:
+        enough *= 2
+    counts = range(2, enough + 1)
+    return counts[bisect_left(counts, power, key=lambda n: paired_power(effect, deviation, n, level))]
 
 # %% ../../nbs/evaluation/statistics.ipynb #c024
 def paired_test(

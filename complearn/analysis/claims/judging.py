@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Cell', 'LEAST_BINDING', 'LEAST_SHARE', 'LEAST_RELATIVE', 'LEAST', 'WORDS', 'SHARES', 'Least', 'Side', 'Floor',
-           'Claim', 'verdict', 'chance_levels', 'method_levels', 'claim_test', 'judge', 'claim_about']
+           'Claim', 'verdict', 'chance_levels', 'method_levels', 'contrast', 'claim_test', 'judge', 'claim_about']
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c002
 from collections.abc import Iterator, Sequence
@@ -305,7 +305,7 @@ def _subtract(numbers: Sequence) -> Any:
     return numbers[0] - numbers[1] - (numbers[2] - numbers[3] if len(numbers) > 2 else 0.0)
 
 
-def _contrast(
+def contrast(
     claim: Claim,
     rows: pd.DataFrame,  # result rows of one experiment
 ) -> tuple[pd.DataFrame, pd.Series]:  # the sides; their difference in the paper's direction; both by seed
@@ -329,7 +329,7 @@ def claim_test(
     The interval against a fixed number is a point where all seeds are equal.
     Returned are the sides' values by seed, and mean, low, high, p_t, p_sign, p_floor, detectable, claimed, power,
     power_least."""
-    values, differences = _contrast(claim, rows)
+    values, differences = contrast(claim, rows)
     if not len(values):
         return values, {}
     gains = differences + claim.margin
@@ -404,7 +404,7 @@ def _word(
 
 def _does_as_much(claim: Claim, control: Claim, rows: pd.DataFrame) -> bool:
     "Whether the claim's difference without that of its control is opposite to the claim."
-    alone = (_contrast(claim, rows)[1] - _contrast(control, rows)[1]).dropna()
+    alone = (contrast(claim, rows)[1] - contrast(control, rows)[1]).dropna()
     if len(alone) < 2:
         return False
     return verdict(*over_seeds(alone)[1:], claim.margin) == "opposite"

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['HEADLINES', 'VERDICTS', 'Headline', 'overlap_line', 'claims_screen', 'declared_line', 'screen_figure', 'gate',
-           'study_command', 'claim_cards']
+           'study_command', 'what_it_takes', 'claim_cards']
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc02
 import math
@@ -16,10 +16,19 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from .judging import LEAST_SHARE, Claim, claim_test, judge, method_levels, verdict
+from complearn.analysis.claims.judging import (
+    LEAST_SHARE,
+    Claim,
+    claim_test,
+    contrast,
+    judge,
+    method_levels,
+    verdict,
+)
 from .tables import StudyResults
 from ..identifiability.overlap import MORE, NULLS
 from ...core.figures import PALETTE, figure_of_texts, theme
+from ...evaluation.statistics import pairs_needed
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc04
 @dataclass(frozen=True)
@@ -446,7 +455,67 @@ def _gate_texts(claim: Claim, study: StudyResults) -> list[str]:
         f"Controls: {'; '.join(chain) or 'none was declared'}.",
     ]
 
+# %% ../../../nbs/analysis/claims/screen.ipynb #sc12b
+_UNDECIDED = ("open", "at chance", "ceiling", "smaller than matters", "not testable here")
+_NO_TIME = "the processor time of its runs is not on record"
 
+
+def _seeds_needed(
+    claim: Claim,
+    study: StudyResults,  # the declared setting
+) -> tuple[int, int] | None:  # seeds needed, seeds measured; None where no spread was measured
+    "How many seeds a claim and each of its controls take to see the smallest effect of interest."
+    counts = []
+    for one in (claim, *claim.controls):
+        _, differences = contrast(one, study.rows_of(one))
+        deviation = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
+        if deviation > 0:
+            counts.append((pairs_needed(one.matters, deviation), len(differences)))
+    return max(counts, default=None)
+
+
+def what_it_takes(
+    claim: Claim,
+    study: StudyResults,  # the declared setting
+    word: str,  # the verdict
+) -> str:  # empty where the verdict needs nothing
+    """Return what a verdict would take that a study did not give: runs that are missing, seeds for the smallest effect
+    of interest (80 % power, two-sided 5 %) of the claim and its controls, and processor time by what its runs took."""
+    if word not in _UNDECIDED:
+        return ""
+    if word in ("at chance", "ceiling"):
+        return "another world or another length of training; no number of seeds helps."
+    budgets = study.setting.get("budgets") or {}
+    sides = [side for one in (claim, *claim.controls) for side in one.sides if side.value is None]
+    labels = list(dict.fromkeys(side.method for side in sides))
+    seconds = {name: float(budgets[name]["cpu_seconds"]) for name in labels if name in budgets}
+    missing = [name for name in labels if name not in study.methods]
+    if missing:
+        seeds = len(contrast(claim, study.rows_of(claim))[0])
+        each = max(seconds.values(), default=0.0)
+        time = f"{_duration(seeds * each * len(missing))} of one processor" if each else _NO_TIME
+        return f"runs of {', '.join(missing)} with {seeds} seeds; {time}."
+    counts = _seeds_needed(claim, study)
+    if counts is None:
+        return "at least two seeds, and seeds that differ."
+    needed, measured = counts
+    if needed <= measured:
+        return f"another setting; its {measured} seeds are enough to see the smallest effect of interest."
+    whole = set(seconds) == set(labels)
+    time = f"{_duration((needed - measured) * sum(seconds.values()))} of one processor" if whole else _NO_TIME
+    return f"{needed:,} seeds instead of {measured} to see the smallest effect of interest (power 0.8); {time}."
+
+
+def _duration(
+    seconds: float,
+) -> str:
+    "Seconds as minutes or hours."
+    if seconds < 3600:
+        minutes = max(1, round(seconds / 60))
+        return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    return f"{seconds / 3600:,.0f} hours" if seconds >= 36_000 else f"{seconds / 3600:.1f} hours"
+
+# %% ../../../nbs/analysis/claims/screen.ipynb #sc12c
 def claim_cards(
     table: pd.DataFrame,  # from `claims_table`, with the lines of all that `HEADLINES` name
     claims: Sequence[Claim],  # that the table is of
@@ -467,6 +536,8 @@ def claim_cards(
         claim, study = claim_of.get(headline.headline), by_name.get(headline.study)
         if claim is not None and study is not None and study.holds(claim):
             parts += [f"<p>{escape(text)}</p>" for text in _gate_texts(claim, study)]
+            if takes := what_it_takes(claim, study, answer.verdict):
+                parts.append(f"<p>What it would take: {escape(takes)}</p>")
         elif claim is None and table[table.headline == headline.headline].n.gt(0).any():
             parts.append(f"<p>Gate: no model is judged; {escape(_RANDOM)} are the blind level.</p>")
         notes = _notes(table, headline)
@@ -475,7 +546,7 @@ def claim_cards(
         others = table[(table.number == headline.number) & (table.n > 0)].verdict.value_counts()
         counts = ", ".join(f"{count} {word}" for word, count in others.items())
         parts.append(f"<p>All its lines in the log: {counts or 'none'}.</p>")
-        parts.append(f"<p>What would change it: <code>{study_command(headline)}</code></p>")
+        parts.append(f"<p>More seeds: <code>{study_command(headline)}</code></p>")
         title = f"<b>{headline.number}</b> {escape(headline.sentence)}: {answer.verdict}"
         cards.append(f"<details><summary>{title}</summary>{''.join(parts)}</details>")
     return "".join(cards)
