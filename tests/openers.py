@@ -4,6 +4,7 @@
 (nothing ends in another library's error). A new kind of file goes here.
 """
 
+import importlib.util
 import json
 import tempfile
 import warnings
@@ -42,6 +43,7 @@ from complearn.data.readers.held_out import write_source
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.edits import DrawPlaces
+from complearn.evaluation.search.approximate import build_faiss, open_faiss
 from complearn.evaluation.search.gallery import Gallery, _write_gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
 from complearn.language.parsing.registry import (
@@ -150,6 +152,15 @@ def text_tower(folder):
 def index(folder):
     gallery = Gallery.open(folder / "index")
     return gallery.vectors.tolist(), gallery.thumbs.tolist(), gallery.about
+
+
+def cells_vectors():
+    return torch.nn.functional.normalize(torch.randn(80, 4, generator=torch.manual_seed(len(VARIANT))), dim=1).numpy()
+
+
+def cells(folder):
+    opened = open_faiss(folder / "faiss.index")
+    return [part.tolist() for part in opened.search(cells_vectors()[:8], 3)]
 
 
 def source(folder):
@@ -313,6 +324,7 @@ OPENERS = {
     ),
     "graph": Opener(lambda folder: write_graph(folder / "graph", build_graph(parses())), graph),
     "gallery": Opener(lambda folder: _write_gallery(tiny(), pictures(), folder / "index"), index),
+    "sorted vectors": Opener(lambda folder: build_faiss(cells_vectors(), folder / "faiss.index", cells=2), cells),
     "codes": Opener(codes, store),
     "text tower": Opener(bert, text_tower),
     "saved model": Opener(
@@ -325,6 +337,8 @@ OPENERS = {
     ),
     "notes of runs": Opener(remember, notes, absent={}),
 }
+if not importlib.util.find_spec("faiss"):
+    del OPENERS["sorted vectors"]
 
 
 def weights(folder):

@@ -7,7 +7,7 @@ __all__ = ['FAISS_FROM', 'PROBES', 'CANDIDATES', 'build_faiss', 'open_faiss', 'c
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c002
 import math
-import os
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ...core.checksums import check_sealed, write_sealed
 from ...core.extras import need
+from ...core.files import BadData, parsing
 from ...core.hashes import file_state
 from .gallery import Gallery
 from .mixture import Mixture, mixture
@@ -29,14 +31,13 @@ PROBES = 32  # cells that a search reads
 CANDIDATES = 256  # for each alpha: more than an app ever shows
 
 
-def build_faiss(
-    vectors: np.ndarray,  # (item, width), unit length; may lie on disk
-    path: Path | str,  # where to; replaced if there
-    cells: int | None = None,  # None: four times the square root of the number of pictures
-    seed: int = 0,  # of the sample and of k-means
-    block: int = 100_000,  # vectors added at once
-) -> Any:  # the open index
-    "Sort vectors into cells, and write the index."
+def _sort_into_cells(
+    vectors: np.ndarray,  # this and the others as for `build_faiss`
+    cells: int | None = None,
+    seed: int = 0,
+    block: int = 100_000,
+) -> Any:  # the index, in memory
+    "Sort vectors into cells."
     faiss = need("faiss", "search")
     count, width = vectors.shape
     cells = cells or max(1, min(int(4 * math.sqrt(count)), count // 39))
@@ -46,22 +47,47 @@ def build_faiss(
     index.train(np.ascontiguousarray(vectors[np.sort(sample)]))
     for start in range(0, count, block):
         index.add(np.ascontiguousarray(vectors[start : start + block]))
-    fresh = Path(f"{path}.{os.getpid()}.new")
-    faiss.write_index(index, str(fresh))
-    os.replace(fresh, path)
+    index.nprobe = min(PROBES, index.nlist)
+    return index
+
+
+def _write_faiss(
+    index: Any,  # in memory
+    path: Path | str,  # where to; replaced if there
+) -> Any:  # the index on disk, open
+    "Write an index with its checksum, and open it."
+    faiss = need("faiss", "search")
+    write_sealed(path, lambda file: faiss.write_index(index, file.name))
     return open_faiss(path)
+
+
+def build_faiss(
+    vectors: np.ndarray,  # (item, width), unit length; may lie on disk
+    path: Path | str,  # where to; replaced if there
+    cells: int | None = None,  # None: four times the square root of the number of pictures
+    seed: int = 0,  # of the sample and of k-means
+    block: int = 100_000,  # vectors added at once
+) -> Any:  # the open index
+    "Sort vectors into cells, and write the index."
+    return _write_faiss(_sort_into_cells(vectors, cells, seed, block), path)
 
 
 def open_faiss(
     path: Path | str,  # what `build_faiss` wrote
 ) -> Any:
-    "Open an index without reading it into memory."
+    "Open an index without reading it into memory; raise `BadData` if it is not what was written, or no index."
     faiss = need("faiss", "search")
-    index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+    remedy = "delete it, and it is made again"
+    check_sealed(path, remedy)
+    with parsing(path, remedy):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
     index.nprobe = min(PROBES, index.nlist)
     return index
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c006
+_UNWRITTEN: dict[str, Any] = {}  # the last index that could not be written, by its path
+
+
 @lru_cache(maxsize=4)
 def _opened(path: str, state: tuple) -> Any:  # `state` distinguishes files of the same name
     return open_faiss(path)
@@ -75,15 +101,33 @@ def _find_faiss(
     faiss = need("faiss", "search")
     try:
         index = _opened(str(path), file_state(path))
-    except (OSError, RuntimeError):
-        return None
-    if (index.ntotal, index.d) != vectors.shape:
+    except OSError:  # there is none
+        index = _UNWRITTEN.get(str(path))
+    except BadData as error:
+        warnings.warn(f"the vectors are sorted again: {error}", stacklevel=3)
+        index = _UNWRITTEN.get(str(path))
+    if index is None or (index.ntotal, index.d) != vectors.shape:
         return None
     sample = np.ascontiguousarray(vectors[:: max(1, len(vectors) // 3)][:3], np.float32)
     cosines, _ = index.search(sample, 1, params=faiss.SearchParametersIVF(nprobe=index.nprobe))
     if np.allclose(cosines[:, 0], 1, atol=1e-3):
         return index
     return None
+
+
+def _make_faiss(
+    vectors: np.ndarray,  # (item, width), unit length
+    path: Path | str,  # where to; replaced if there
+) -> Any:  # the open index
+    "Sort vectors into cells; where the index cannot be written, a warning says so, and it stays in memory."
+    index = _sort_into_cells(vectors)
+    try:
+        return _write_faiss(index, path)
+    except OSError as error:
+        warnings.warn(f"the sorted vectors are kept in memory alone: {error.strerror or error}", stacklevel=3)
+        _UNWRITTEN.clear()
+        _UNWRITTEN[str(path)] = index
+        return index
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c008
 def candidates(
@@ -130,6 +174,6 @@ def search_gallery(
     index = _find_faiss(gallery.vectors, path)
     if index is None:
         progress(f"sorting {len(gallery):,} vectors into cells, once")
-        index = build_faiss(gallery.vectors, path)
+        index = _make_faiss(gallery.vectors, path)
     scores = mixture(gallery.vectors, image, text, candidates(index, image, text, k), spread)
     return scores if items is None else scores.only(items)
