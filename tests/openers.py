@@ -25,6 +25,7 @@ from complearn.analysis.stages.groupings import _read_embeddings, write_embeddin
 from complearn.apps.edits.exports import write_negatives
 from complearn.apps.runs.memory import Memory, Note
 from complearn.core.checksums import LIST, SEAL, SUM, document_sum, read_document, write_checksums
+from complearn.core.files import parsing
 from complearn.core.journals import parts_file
 from complearn.core.results import Result, row
 from complearn.core.runs import Run
@@ -43,7 +44,7 @@ from complearn.data.readers.held_out import write_source
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.edits import DrawPlaces
-from complearn.evaluation.search.approximate import build_faiss, open_faiss
+from complearn.evaluation.search.approximate import build_faiss, open_faiss, search_gallery
 from complearn.evaluation.search.gallery import Gallery, _write_gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
 from complearn.language.parsing.registry import (
@@ -160,7 +161,14 @@ def cells_vectors():
 
 def cells(folder):
     opened = open_faiss(folder / "faiss.index")
-    return [part.tolist() for part in opened.search(cells_vectors()[:8], 3)]
+    with parsing(folder):
+        return [part.tolist() for part in opened.search(cells_vectors()[:8], 3)]
+
+
+def searched_cells(folder):
+    vectors = cells_vectors()
+    gallery = Gallery(folder, {}, vectors, np.zeros(0, np.uint8), np.zeros(len(vectors), int))
+    return search_gallery(gallery, torch.from_numpy(vectors[3]), k=3, exact_to=10).items.tolist()
 
 
 def source(folder):
@@ -416,3 +424,5 @@ STRANGERS = {  # what others send, with no checksum, or with one that agrees wit
     "weights": Opener(lambda folder: torch.save(tensors(), folder / "weights.pt"), read_numbers),
     "parser's lines": OPENERS["parses"],
 }
+if "sorted vectors" in OPENERS:
+    STRANGERS["sorted vectors of others"] = Opener(OPENERS["sorted vectors"].write, searched_cells)

@@ -29,6 +29,7 @@ from .mixture import Mixture, mixture
 FAISS_FROM = 1_000_000  # pictures; up to here the search is exact
 PROBES = 32  # cells that a search reads
 CANDIDATES = 256  # for each alpha: more than an app ever shows
+_REMEDY = "delete it, and it is made again"
 
 
 def _sort_into_cells(
@@ -77,11 +78,12 @@ def open_faiss(
 ) -> Any:
     "Open an index without reading it into memory; raise `BadData` if it is not what was written, or no index."
     faiss = need("faiss", "search")
-    remedy = "delete it, and it is made again"
-    check_sealed(path, remedy)
-    with parsing(path, remedy):
+    check_sealed(path, _REMEDY)
+    with parsing(path, _REMEDY):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-    index.nprobe = min(PROBES, index.nlist)
+        if not isinstance(index, faiss.IndexIVFFlat):
+            raise BadData(f"{path} holds another kind of index; {_REMEDY}")
+        index.nprobe = min(PROBES, index.nlist)
     return index
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c006
@@ -109,7 +111,8 @@ def _find_faiss(
     if index is None or (index.ntotal, index.d) != vectors.shape:
         return None
     sample = np.ascontiguousarray(vectors[:: max(1, len(vectors) // 3)][:3], np.float32)
-    cosines, _ = index.search(sample, 1, params=faiss.SearchParametersIVF(nprobe=index.nprobe))
+    with parsing(path, _REMEDY):
+        cosines, _ = index.search(sample, 1, params=faiss.SearchParametersIVF(nprobe=index.nprobe))
     if np.allclose(cosines[:, 0], 1, atol=1e-3):
         return index
     return None
@@ -151,7 +154,7 @@ def candidates(
     while (numbers < 0).any() and probes < index.nlist:
         probes = min(4 * probes, index.nlist)
         _, numbers = index.search(queries, k, params=faiss.SearchParametersIVF(nprobe=probes))
-    return torch.from_numpy(np.unique(numbers[numbers >= 0]))
+    return torch.from_numpy(np.unique(numbers[(numbers >= 0) & (numbers < index.ntotal)]))
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c009
 def search_gallery(
@@ -175,5 +178,7 @@ def search_gallery(
     if index is None:
         progress(f"sorting {len(gallery):,} vectors into cells, once")
         index = _make_faiss(gallery.vectors, path)
-    scores = mixture(gallery.vectors, image, text, candidates(index, image, text, k), spread)
+    with parsing(path, _REMEDY):
+        found = candidates(index, image, text, k)
+    scores = mixture(gallery.vectors, image, text, found, spread)
     return scores if items is None else scores.only(items)
