@@ -30,6 +30,7 @@ from complearn.core.journals import parts_file
 from complearn.core.results import Result, row
 from complearn.core.runs import Run
 from complearn.data.divergence.measure import DivergenceSplit, read_split, write_split
+from complearn.data.pair_table import _open_table, _write_table
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import (
     Decision,
@@ -42,6 +43,7 @@ from complearn.data.readers.edits import (
 from complearn.data.readers.files import read_rows
 from complearn.data.readers.held_out import write_source
 from complearn.data.readers.registry import read
+from complearn.data.reports import PartReader, Report
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.edits import DrawPlaces
 from complearn.evaluation.search.approximate import build_faiss, open_faiss, search_gallery
@@ -177,6 +179,19 @@ def source(folder):
         Image.fromarray(pair.image).save(folder / f"{k}.png")
         pairs.append(Pair(folder / f"{k}.png", pair.caption, str(k), str(k)))
     write_source(pairs, folder)
+
+
+def parts_of_pairs():
+    yield [Pair(bytes([k]) * 20, text, str(k), str(k), labels={"number": k}) for k, text in enumerate(CAPTIONS)]
+    return Report("captions", len(CAPTIONS))
+
+
+def table_of_pairs(folder):
+    table = _open_table(folder / "table.arrow")
+    if table is None:
+        return []
+    rows = [(pair.id, pair.caption, pair.labels, pair.image.read_bytes()) for pair in table]
+    return rows, table.fingerprint(), vars(table.report)
 
 
 def decide(folder):
@@ -316,6 +331,11 @@ OPENERS = {
             (Path(pair.image).name, pair.caption)
             for pair in read("folder", folder=str(folder), captions_file=str(folder / "pairs.jsonl"))
         ],
+    ),
+    "table of pairs": Opener(
+        lambda folder: _write_table(folder / "table.arrow", reading := PartReader(parts_of_pairs()), reading),
+        table_of_pairs,
+        absent=[],
     ),
     "results": Opener(result, read_result),
     "split": Opener(
