@@ -6,9 +6,11 @@
 
 import importlib.util
 import json
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from complearn.analysis.codes.store import CodeStore, _build_store
 from complearn.analysis.stages.groupings import _read_embeddings, write_embeddings
 from complearn.apps.edits.exports import write_negatives
 from complearn.apps.runs.memory import Memory, Note
+from complearn.core import hashes
 from complearn.core.checksums import LIST, SEAL, SUM, document_sum, read_document, write_checksums
 from complearn.core.files import parsing
 from complearn.core.journals import parts_file
@@ -192,6 +195,30 @@ def table_of_pairs(folder):
         return []
     rows = [(pair.id, pair.caption, pair.labels, pair.image.read_bytes()) for pair in table]
     return rows, table.fingerprint(), vars(table.report)
+
+
+@contextmanager
+def caches_in(folder):
+    """The folder for caches is this one."""
+    before = os.environ.get("COMPLEARN_CACHE")
+    os.environ["COMPLEARN_CACHE"] = str(folder)
+    hashes._KNOWN.clear()
+    try:
+        yield
+    finally:
+        hashes._KNOWN.clear()
+        del os.environ["COMPLEARN_CACHE"]
+        if before is not None:
+            os.environ["COMPLEARN_CACHE"] = before
+
+
+SETTLED = sorted(Path(json.__file__).parent.glob("*.py"))  # files that nobody changes while the tests run
+
+
+def hashes_of_files(folder):
+    with caches_in(folder):
+        hashes.hash_files(SETTLED[len(VARIANT) :])
+        return [hashes.file_hash(path) for path in SETTLED]
 
 
 def decide(folder):
@@ -363,6 +390,7 @@ OPENERS = {
         lambda folder: {key: found.values() for key, found in ParseCache(folder).read([b"\0", b"\1", b"\2"]).items()},
         absent={},
     ),
+    "hashes": Opener(hashes_of_files, hashes_of_files),
     "notes of runs": Opener(remember, notes, absent={}),
 }
 if not importlib.util.find_spec("faiss"):

@@ -16,7 +16,7 @@ from faults import note
 from openers import OPENERS
 
 from complearn.core.caches import _UNWRITTEN
-from complearn.core.files import BadData
+from complearn.core.files import CACHE_MARK, BadData
 
 FLIPS = 12  # of each file, besides the other damages
 
@@ -65,7 +65,8 @@ def test_nothing_changed_is_taken_for_what_was_written(kind, tmp_path):
     opener.write(written)
     how, right = outcome(opener, written)
     assert how == "value"
-    files = sorted(path.relative_to(written) for path in written.rglob("*") if path.is_file())
+    paths = [path for path in written.rglob("*") if path.is_file() and path.name != CACHE_MARK]
+    files = sorted(path.relative_to(written) for path in paths)
     counts = {"damages": 0, "same": 0, "error": 0, "warning": 0}
     silent = []
     foreign = []
@@ -107,9 +108,9 @@ def write_all(folder, kinds, report):
 
 def test_a_read_only_folder_is_named_with_the_remedy(tmp_path):
     """Caches warn and go on; all else is an error that says what to do."""
-    # the first two are written by this file; of notes the page says it; the next is a database, which has its own; the
-    # last is written by `_write_or_keep`, see `test_data_pair_table`
-    written_by_tests = {"answers", "pairs", "notes of runs", "parse cache", "table of pairs"}
+    # the first two are written by this file; of notes the page says it; the next two are databases, which have
+    # their own; the last is written by `_write_or_keep`, see `test_data_pair_table`
+    written_by_tests = {"answers", "pairs", "notes of runs", "parse cache", "hashes", "table of pairs"}
     kinds = [kind for kind in OPENERS if kind not in written_by_tests]
     context = multiprocessing.get_context("spawn")
     report = context.Queue()
@@ -121,3 +122,22 @@ def test_a_read_only_folder_is_named_with_the_remedy(tmp_path):
     silent = {kind: text for kind, text in told.items() if not any(remedy in text for remedy in remedies)}
     assert len(told) >= 14 and not silent, json.dumps(silent, indent=1)
     note("T6", "read-only folder", kinds=len(told), named=len(told))
+
+
+@pytest.mark.parametrize("kind, table", [("hashes", b"hashes"), ("parse cache", b"parses")])
+def test_a_database_whose_own_words_are_damaged_is_begun_again(kind, table, tmp_path):
+    """What SQLite says of it quotes bytes that are no text."""
+    opener = OPENERS[kind]
+    opener.write(tmp_path)
+    right = opener.read(tmp_path)
+    (file,) = tmp_path.rglob("*.sqlite")
+    content = file.read_bytes()
+    broken = content.replace(b"CREATE TABLE " + table, b"CREATE \xd7ABLE " + table)
+    assert broken != content
+    file.write_bytes(broken)
+    with pytest.warns(UserWarning, match="sqlite"):
+        assert opener.read(tmp_path) in (right, opener.absent)
+    opener.write(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert opener.read(tmp_path) == right
