@@ -7,7 +7,6 @@ __all__ = ['PRESETS', 'TABLE_2', 'TABLE_5', 'TABLE_FILES', 'read_classes']
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #c002
 import importlib.util
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
