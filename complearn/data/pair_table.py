@@ -576,11 +576,12 @@ def _open_table(
         if file_hash(path) != info["checksum"]:
             raise BadData(f"{path} is damaged: it is not what was written")
         table = PairTable(path, info)
+        str(table.report)  # raises an error if it is none
         os.utime(path)
         return table
     except FileNotFoundError:
         return None
-    except (BadData, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         warnings.warn(f"{error}; the table of pairs is made again", stacklevel=4)
         return None
 
