@@ -9,6 +9,7 @@ import io
 import json
 import re
 import shlex
+import subprocess
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -370,6 +371,20 @@ def test_a_bill_of_materials_names_versions_and_licences():
     torch = next(part for part in bill["components"] if part["name"] == "torch")
     assert torch["purl"] == f"pkg:pypi/torch@{torch['version']}" and torch["licenses"] and bill["specVersion"] == "1.6"
     assert len({part["bom-ref"] for part in bill["components"]}) == len(bill["components"]) > 50
+
+
+@pytest.mark.parametrize("found", [0, 1])
+def test_a_known_fault_stops_a_release_unless_it_is_argued(found, monkeypatch, capsys):
+    release = release_maker()
+    asked = []
+    monkeypatch.setattr(release.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(
+        release.subprocess, "run", lambda words: asked.append(words) or subprocess.CompletedProcess(words, found)
+    )
+    monkeypatch.setattr(release, "FAULTS", {"PYSEC-2026-1": "only its server has it"})
+    assert release.audit() == found
+    assert asked[0][-2:] == ["--ignore-vuln", "PYSEC-2026-1"] and str(ROOT / "constraints.txt") in asked[0]
+    assert "PYSEC-2026-1 is known and does no harm: only its server has it" in capsys.readouterr().out
 
 
 def test_the_counts_of_faults_are_those_that_the_tests_kept():
