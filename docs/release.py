@@ -28,6 +28,10 @@ MADE = (
     "`python docs/release.py --licences` writes this page from the metadata of the installed packages and from "
     "`data/sources.json`; a test compares it. `make release` writes the versions, too, as a bill of materials."
 )
+ASKED = (
+    "`make release` lets pip-audit ask for known faults of the pinned versions, where it is installed, and stops at one "
+    "that `FAULTS` of `docs/release.py` does not argue."
+)
 LONG = 60  # letters of a licence; longer ones are whole texts
 CLASSES = {  # words of a licence -> how the table calls it
     "Apache": "Apache-2.0",
@@ -137,7 +141,7 @@ None of them is handed out with complearn: pip gets each from its authors.
 {packages}
 ## Known faults
 
-`make release` lets pip-audit ask for known faults of the pinned versions, where it is installed, and stops at one that `FAULTS` of `docs/release.py` does not argue. {faults}
+{ASKED} {faults}
 
 ## Data and weights
 
