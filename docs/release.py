@@ -29,8 +29,8 @@ MADE = (
     "`data/sources.json`; a test compares it. `make release` writes the versions, too, as a bill of materials."
 )
 ASKED = (
-    "`make release` lets pip-audit ask for known faults of the pinned versions, where it is installed, and stops at one "
-    "that `FAULTS` of `docs/release.py` does not argue."
+    "`make release` lets pip-audit ask for known faults of the pinned versions, where it is installed, and stops at "
+    "one that `FAULTS` of `docs/release.py` does not argue."
 )
 LONG = 60  # letters of a licence; longer ones are whole texts
 CLASSES = {  # words of a licence -> how the table calls it
