@@ -695,6 +695,8 @@ def _cache(
     else:
         room = cache_room() / 2**30
         print(f"in {cache_dir()}; each kind may take {room:g} GB (COMPLEARN_CACHE_GB); --clear deletes it")
+        if "generators" in table.index:
+            print("answers of language models, which cost time or money, take more, and stay until --clear")
 
 # %% ../nbs/command.ipynb #cm16
 INTERRUPTED = 128 + signal.SIGINT  # exit status that typer makes of a KeyboardInterrupt

@@ -58,6 +58,11 @@ def table() -> str:
             f"{now['T6']['kinds']} kinds: {now['T6']['named']} say what to do",
         ),
         (
+            "T6, full disks",
+            f"{six['full']} trials: {six['told']} fitted or said what to do",
+            f"{now['T6']['trials']} trials: {now['T6']['told'] + now['T6']['fitted']} fitted or said what to do",
+        ),
+        (
             "T7, served apps",
             f"{seven['apps']} app tried",
             f"{kinds['T7']} apps in a browser, {now['T7']['doors']} doors without the token: {now['T7']['open']} open",

@@ -28,6 +28,10 @@ MADE = (
     "`python docs/release.py --licences` writes this page from the metadata of the installed packages and from "
     "`data/sources.json`; a test compares it. `make release` writes the versions, too, as a bill of materials."
 )
+ASKED = (
+    "`make release` lets pip-audit ask for known faults of the pinned versions, where it is installed, and stops at "
+    "one that `FAULTS` of `docs/release.py` does not argue."
+)
 LONG = 60  # letters of a licence; longer ones are whole texts
 CLASSES = {  # words of a licence -> how the table calls it
     "Apache": "Apache-2.0",
@@ -48,6 +52,8 @@ ARGUED = {  # packages whose metadata say no licence -> what is known
     "cuda-toolkit": "none stated; a package without files, whose parts are NVIDIA's; torch asks for it on Linux",
     "geoindex-rs": "none stated; an index of points that only the extra lab asks for, through its map widget",
 }
+
+FAULTS: dict[str, str] = {}  # known faults of pinned versions that do no harm here, by number -> why
 
 
 def settings() -> dict[str, str]:
@@ -120,6 +126,8 @@ def licences_page() -> str:
     packages = "".join(f"| {name} | {group} | {licence} |\n" for name, (group, licence) in sorted(rows.items()))
     sources = json.loads((ROOT / "data" / "sources.json").read_text(encoding="utf-8"))["sources"]
     data = "".join(f"| {source['name']} | {source['licence']} |\n" for source in sources)
+    argued = "".join(f"\n- {number}: {reason}" for number, reason in FAULTS.items())
+    faults = f"Argued are:\n{argued}" if argued else "None is argued."
     return f"""# Licences
 
 complearn itself has the licence Apache-2.0. {MADE}
@@ -131,6 +139,10 @@ None of them is handed out with complearn: pip gets each from its authors.
 | package | needed by | licence |
 |---|---|---|
 {packages}
+## Known faults
+
+{ASKED} {faults}
+
 ## Data and weights
 
 None of them is handed out with complearn. Where no licence is stated, ask the authors before you hand them on.
@@ -169,12 +181,16 @@ def bill_of_materials() -> dict:
     }
 
 
-def audit() -> int:  # 0: nothing is known, or it cannot be asked
-    """Let pip-audit ask for known faults of the pinned versions, where it is installed."""
+def audit() -> int:  # 0: nothing is known but what `FAULTS` argues, or it cannot be asked
+    """Let pip-audit ask for known faults of the pinned versions, where it is installed; those of `FAULTS` are named
+    with the reason why they do no harm."""
     if importlib.util.find_spec("pip_audit") is None:
         print("not asked for known faults: pip-audit is not installed (pip install pip-audit)")
         return 0
     words = ["-m", "pip_audit", "--requirement", str(ROOT / "constraints.txt"), "--no-deps", "--disable-pip"]
+    for number, reason in FAULTS.items():
+        print(f"{number} is known and does no harm: {reason}")
+        words += ["--ignore-vuln", number]
     return subprocess.run([sys.executable, *words]).returncode
 
 

@@ -4,10 +4,13 @@
 (nothing ends in another library's error). A new kind of file goes here.
 """
 
+import importlib.util
 import json
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +26,14 @@ from complearn.analysis.codes.store import CodeStore, _build_store
 from complearn.analysis.stages.groupings import _read_embeddings, write_embeddings
 from complearn.apps.edits.exports import write_negatives
 from complearn.apps.runs.memory import Memory, Note
+from complearn.core import hashes
 from complearn.core.checksums import LIST, SEAL, SUM, document_sum, read_document, write_checksums
+from complearn.core.files import parsing
 from complearn.core.journals import parts_file
 from complearn.core.results import Result, row
 from complearn.core.runs import Run
 from complearn.data.divergence.measure import DivergenceSplit, read_split, write_split
+from complearn.data.pair_table import _open_table, _write_table
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import (
     Decision,
@@ -40,8 +46,10 @@ from complearn.data.readers.edits import (
 from complearn.data.readers.files import read_rows
 from complearn.data.readers.held_out import write_source
 from complearn.data.readers.registry import read
+from complearn.data.reports import PartReader, Report
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.edits import DrawPlaces
+from complearn.evaluation.search.approximate import build_faiss, open_faiss, search_gallery
 from complearn.evaluation.search.gallery import Gallery, _write_gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
 from complearn.language.parsing.registry import (
@@ -152,12 +160,65 @@ def index(folder):
     return gallery.vectors.tolist(), gallery.thumbs.tolist(), gallery.about
 
 
+def cells_vectors():
+    return torch.nn.functional.normalize(torch.randn(80, 4, generator=torch.manual_seed(len(VARIANT))), dim=1).numpy()
+
+
+def cells(folder):
+    opened = open_faiss(folder / "faiss.index")
+    with parsing(folder):
+        return [part.tolist() for part in opened.search(cells_vectors()[:8], 3)]
+
+
+def searched_cells(folder):
+    vectors = cells_vectors()
+    gallery = Gallery(folder, {}, vectors, np.zeros(0, np.uint8), np.zeros(len(vectors), int))
+    return search_gallery(gallery, torch.from_numpy(vectors[3]), k=3, exact_to=10).items.tolist()
+
+
 def source(folder):
     pairs = []
     for k, pair in enumerate(pictures()):
         Image.fromarray(pair.image).save(folder / f"{k}.png")
         pairs.append(Pair(folder / f"{k}.png", pair.caption, str(k), str(k)))
     write_source(pairs, folder)
+
+
+def parts_of_pairs():
+    yield [Pair(bytes([k]) * 20, text, str(k), str(k), labels={"number": k}) for k, text in enumerate(CAPTIONS)]
+    return Report("captions", len(CAPTIONS))
+
+
+def table_of_pairs(folder):
+    table = _open_table(folder / "table.arrow")
+    if table is None:
+        return []
+    rows = [(pair.id, pair.caption, pair.labels, pair.image.read_bytes()) for pair in table]
+    return rows, table.fingerprint(), vars(table.report)
+
+
+@contextmanager
+def caches_in(folder):
+    """The folder for caches is this one."""
+    before = os.environ.get("COMPLEARN_CACHE")
+    os.environ["COMPLEARN_CACHE"] = str(folder)
+    hashes._KNOWN.clear()
+    try:
+        yield
+    finally:
+        hashes._KNOWN.clear()
+        del os.environ["COMPLEARN_CACHE"]
+        if before is not None:
+            os.environ["COMPLEARN_CACHE"] = before
+
+
+SETTLED = sorted(Path(json.__file__).parent.glob("*.py"))  # files that nobody changes while the tests run
+
+
+def hashes_of_files(folder):
+    with caches_in(folder):
+        hashes.hash_files(SETTLED[len(VARIANT) :])
+        return [hashes.file_hash(path) for path in SETTLED]
 
 
 def decide(folder):
@@ -298,6 +359,11 @@ OPENERS = {
             for pair in read("folder", folder=str(folder), captions_file=str(folder / "pairs.jsonl"))
         ],
     ),
+    "table of pairs": Opener(
+        lambda folder: _write_table(folder / "table.arrow", reading := PartReader(parts_of_pairs()), reading),
+        table_of_pairs,
+        absent=[],
+    ),
     "results": Opener(result, read_result),
     "split": Opener(
         lambda folder: write_split(
@@ -313,6 +379,7 @@ OPENERS = {
     ),
     "graph": Opener(lambda folder: write_graph(folder / "graph", build_graph(parses())), graph),
     "gallery": Opener(lambda folder: _write_gallery(tiny(), pictures(), folder / "index"), index),
+    "sorted vectors": Opener(lambda folder: build_faiss(cells_vectors(), folder / "faiss.index", cells=2), cells),
     "codes": Opener(codes, store),
     "text tower": Opener(bert, text_tower),
     "saved model": Opener(
@@ -323,8 +390,11 @@ OPENERS = {
         lambda folder: {key: found.values() for key, found in ParseCache(folder).read([b"\0", b"\1", b"\2"]).items()},
         absent={},
     ),
+    "hashes": Opener(hashes_of_files, hashes_of_files),
     "notes of runs": Opener(remember, notes, absent={}),
 }
+if not importlib.util.find_spec("faiss"):
+    del OPENERS["sorted vectors"]
 
 
 def weights(folder):
@@ -402,3 +472,5 @@ STRANGERS = {  # what others send, with no checksum, or with one that agrees wit
     "weights": Opener(lambda folder: torch.save(tensors(), folder / "weights.pt"), read_numbers),
     "parser's lines": OPENERS["parses"],
 }
+if "sorted vectors" in OPENERS:
+    STRANGERS["sorted vectors of others"] = Opener(OPENERS["sorted vectors"].write, searched_cells)

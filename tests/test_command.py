@@ -232,6 +232,10 @@ def test_what_is_kept_is_shown_and_deleted_on_request(tmp_path, monkeypatch, cap
     assert command.main(["cache"]) == 0
     out = capsys.readouterr().out
     assert "maps " in out and "3.0 MB" in out and f"in {tmp_path}; each kind may take 32 GB" in out
+    assert "answers of language models" not in out
+    write_cache(cache_dir("generators") / "a.json", b"{}")
+    assert command.main(["cache"]) == 0 and "take more, and stay until --clear" in capsys.readouterr().out
+    assert command.main(["cache", "generators", "--clear"]) == 0 and capsys.readouterr()
     assert command.main(["cache", "maps", "--clear"]) == 0
     assert f"3.0 MB deleted from {tmp_path}" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "maps").iterdir()] == [CACHE_MARK]

@@ -274,7 +274,7 @@ def test_what_was_skipped_is_said_at_every_start(tmp_path, tables):
         read("webdataset", shards=str(folder))
 
 
-@pytest.mark.parametrize("damage", ["a byte", "cut", "empty", "no list", "list cut", "list odd"])
+@pytest.mark.parametrize("damage", ["a byte", "cut", "empty", "no list", "list cut", "list odd", "list digit"])
 def test_a_damaged_table_is_named_and_made_again(damage, tmp_path, tables):
     folder = write_shards(tmp_path / "shards")
     whole = list(read("webdataset", shards=str(folder)))
@@ -292,6 +292,9 @@ def test_a_damaged_table_is_named_and_made_again(damage, tmp_path, tables):
         listed.unlink()
     elif damage == "list cut":
         listed.write_bytes(listed.read_bytes()[:30])
+    elif damage == "list digit":
+        values = json.loads(listed.read_text())
+        listed.write_text(json.dumps({**values, "fingerprint": values["fingerprint"][::-1]}))
     else:
         listed.write_text('{"checksum": 3}')
     if damage == "no list":
@@ -353,7 +356,7 @@ def test_the_oldest_tables_make_room(tmp_path, tables, monkeypatch):
     for folder, when in zip(folders, (200, 100)):
         key = table_key("webdataset", {"shards": str(folder)}, shards._shard_paths(str(folder)))
         os.utime(tables / f"{key}.arrow", (when, when))
-    monkeypatch.setattr(pair_table, "_MOST_KEPT", 2 * size + 10)
+    monkeypatch.setenv("COMPLEARN_CACHE_GB", str((2 * size + 10) / 2**30))
     read("webdataset", shards=str(folders[2]))
     kept = {path.stem for path in tables.glob("*.arrow")}
     keys = [table_key("webdataset", {"shards": str(f)}, shards._shard_paths(str(f))) for f in folders]

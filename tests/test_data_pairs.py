@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import complearn.data.pairs as pairs_module
+from complearn.core.files import BadData
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
 from complearn.data.negatives import HardNegatives, with_negatives
 from complearn.data.pairs import (
@@ -186,6 +187,15 @@ def test_vocabulary_is_by_frequency_then_alphabet_and_survives_a_file(tmp_path):
     with pytest.raises(ValueError, match="says 'bpe'"):
         WordTokenizer.from_dict({"kind": "bpe"})
     assert json.loads((tmp_path / "tokenizer.json").read_text())["kind"] == "word"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"[1]", b'{"kind": "word"}', b'{"kind": "word", "words": 3, "context": 4}']
+)
+def test_a_broken_file_of_words_is_named(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(BadData, match="tokenizer.json"):
+        WordTokenizer.load(tmp_path / "tokenizer.json")
 
 
 def test_empty_captions_name_their_pair():

@@ -2,10 +2,13 @@
 agree."""
 
 import io
+import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import subprocess
+import sys
 import tarfile
 from collections import Counter
 from dataclasses import replace
@@ -14,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import training_runs
 from PIL import Image, ImageDraw
 
 from complearn.data.images import BrokenImage, load_images
@@ -767,6 +771,35 @@ def test_broken_packages_are_named_and_leave_what_was_there(tmp_path, files, cap
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("do not lose")
     assert main([str(good), "--to", str(tmp_path / "mine")]) == 1 and (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_a_kill_at_any_time_leaves_the_folder_of_before_or_the_new_one(tmp_path, files):
+    """There is no moment at which it is gone, and the next command clears what the killed one left."""
+    good = write_deb(tmp_path / "good.deb", files)
+    out = tmp_path / "there" / "stamps"
+    assert main([str(good), "--to", str(out)]) == 0
+    for number in (1, 30, 60, 90, 120, 150):
+        child = multiprocessing.get_context("fork").Process(target=fetch_and_die, args=(good, out, number))
+        child.start()
+        child.join(60)
+        assert child.exitcode in (0, -signal.SIGKILL)
+        assert len(list_stamps(out)) == 14, number
+    assert child.exitcode == 0, "the last is beyond the end"
+    assert [path.name for path in out.parent.iterdir()] == ["stamps"]
+
+
+def fetch_and_die(deb, out, number):
+    operations = []
+
+    def strike(event, arguments):
+        if event in training_runs.FILE_EVENTS and arguments and str(arguments[0]).startswith(str(out.parent)):
+            operations.append(event)
+            if len(operations) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(strike)
+    fetch_stamps(deb, out)
+    os._exit(0)
 
 
 def test_only_a_folder_that_was_written_here_is_replaced(tmp_path, files, capsys):

@@ -457,7 +457,7 @@ def test_images_count_where_tables_make_room_and_those_in_use_stay(tmp_path, tab
     left = tables / f"{'0' * 32}-12345678.images"
     left.write_bytes(b"of a writer that was killed")
     os.utime(left, (100, 100))
-    monkeypatch.setattr(pair_table, "_MOST_KEPT", 1)
+    monkeypatch.setenv("COMPLEARN_CACHE_GB", str(1 / 2**30))
     source = split(tmp_path)
     assert isinstance(read("split", **source["args"]), PairTable)
     assert not left.exists() and len(held(tables)) == 1 and len(list(tables.glob("*.arrow"))) == 2

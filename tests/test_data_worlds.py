@@ -1,6 +1,8 @@
 """The generated world: what is promised of its splits, and an independent judge of its captions and pictures."""
 
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -514,6 +516,33 @@ def test_pairs_that_were_found_are_found_again_without_what_was_refused(tmp_path
     other._places.save()
     assert len(list((tmp_path / "worlds").glob("*.json"))) == 2
     assert World(replace(WORLDS["small"], n_train=30))._places.file is None, "a random split refuses little"
+
+
+def add_places(file, number):
+    for k in range(20):
+        places = DrawPlaces(file)
+        places.places[f"{number}-{k}"] = [number, 0, k]
+        places.fresh = 1
+        places.save()
+
+
+def test_places_that_several_processes_find_at_once_all_stay(tmp_path):
+    file = tmp_path / "places.json"
+    writers = [multiprocessing.get_context("fork").Process(target=add_places, args=(file, k)) for k in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+        assert writer.exitcode == 0
+    assert len(DrawPlaces(file).places) == 60 and [path.name for path in tmp_path.iterdir()] == ["places.json"]
+
+
+def test_places_that_are_read_count_as_used(tmp_path):
+    file = tmp_path / "places.json"
+    add_places(file, 0)
+    os.utime(file, (100, 100))
+    DrawPlaces(file)
+    assert file.stat().st_mtime > 100, "else make_room deletes it first"
 
 
 def counted(tried):

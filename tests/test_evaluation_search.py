@@ -2,6 +2,7 @@
 faiss, transitions."""
 
 import copy
+import errno
 import io
 import json
 import math
@@ -310,7 +311,8 @@ def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypat
         assert asked() == 1 and asked() == 0, tuple(wrong.shape)
     (tmp_path / "half").write_bytes(path.read_bytes()[:100])  # never cut in place: the open one is memory-mapped
     os.replace(tmp_path / "half", path)
-    assert asked() == 1
+    with pytest.warns(UserWarning, match="the vectors are sorted again: .*faiss.index is damaged"):
+        assert asked() == 1
     whole = path.read_bytes()
 
     def dies(index, name):
@@ -322,6 +324,22 @@ def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypat
     with pytest.raises(OSError, match="no space"):
         room.build_faiss(gallery.vectors, path)
     assert path.read_bytes() == whole
+
+
+def test_where_an_index_cannot_be_written_the_one_in_memory_serves(faiss, tmp_path, monkeypatch):
+    import complearn.evaluation.search.approximate as room
+
+    def refused(path, content):
+        raise OSError(errno.EROFS, f"{path} cannot be written: its folder is read-only; make it writable")
+
+    monkeypatch.setattr(room, "write_sealed", refused)
+    gallery = gallery_of(unit(np.random.default_rng(4), 900, 8), tmp_path)
+    query = torch.from_numpy(np.array(gallery.vectors[3]))
+    heard = []
+    with pytest.warns(UserWarning, match="kept in memory alone: .*make it writable") as told:
+        found = [search_gallery(gallery, query, exact_to=10, progress=heard.append).items.tolist() for _ in range(2)]
+    assert found[0] == found[1] and 3 in found[0] and len(heard) == len(told) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_faiss_a_large_gallery_names_the_remedy(monkeypatch, tmp_path):

@@ -65,6 +65,7 @@ def file_hash(
 
 # %% ../../nbs/core/hashes.ipynb #6a0d5e14
 _MOST_KEPT = 2**29  # bytes of the file that keeps hashes; a larger one is begun again
+_FAULTS = (sqlite3.Error, OSError, BadData, UnicodeDecodeError)  # the last, where what a message quotes is damaged
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _sealed(key: bytes, value: str) -> bytes:
 def _unkept(error: Exception) -> None:
     "Say that hashes are not kept; a damaged file of them is begun again."
     path = cache_dir("hashes") / "files.sqlite"
-    if type(error) is sqlite3.DatabaseError:  # not a lock, not a full disk
+    if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):  # not a lock, not a full disk
         path.unlink(missing_ok=True)
     remedy = "make room, or name another folder by COMPLEARN_CACHE"
     warnings.warn(f"{path}: the hashes of files are not kept ({error}), so they are read again; {remedy}", stacklevel=3)
@@ -120,9 +121,13 @@ def hash_files(
                 known_hashes |= dict(
                     connection.execute(f"SELECT state, hash FROM hashes WHERE state IN ({marks})", chunk)
                 )
-    except (sqlite3.Error, OSError, BadData) as error:
+    except _FAULTS as error:
         return _unkept(error)
-    whole = {key: value[:16].hex() for key, value in known_hashes.items() if value == _sealed(key, value[:16].hex())}
+    whole = {
+        key: value[:16].hex()
+        for key, value in known_hashes.items()
+        if key in unknown and isinstance(value, bytes) and value == _sealed(key, value[:16].hex())
+    }
     _remember({unknown[key]: value for key, value in whole.items()})
     unread = {state: path for path, state in states.items() if state not in _KNOWN and is_settled(state)}
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -133,7 +138,7 @@ def hash_files(
         with _kept_hashes() as connection:
             rows = [(_key(state), _sealed(_key(state), value)) for state, value in hashes.items()]
             connection.executemany("INSERT OR REPLACE INTO hashes VALUES (?, ?)", rows)
-    except (sqlite3.Error, OSError, BadData) as error:
+    except _FAULTS as error:
         _unkept(error)
 
 

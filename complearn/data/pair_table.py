@@ -30,7 +30,9 @@ import pyarrow
 from jaxtyping import Int64
 
 import complearn
-from ..core.files import BadData, cache_dir, parsing, plain, read_json, write_bytes_atomic
+from ..core.caches import cache_room
+from ..core.checksums import SEAL, document_sum, read_document
+from ..core.files import BadData, cache_dir, parsing, plain, write_bytes_atomic
 from ..core.hashes import file_hash, file_state, is_settled
 from ..core.locks import Held, hold
 from ..core.own_files import Inside, open_own, own_path
@@ -462,7 +464,8 @@ class PairTable(Sequence):
         value = content_fingerprint(_Iterated(self), like)
         if self.rows is None and not like and self.info["are_inside"]:
             self.info = {**self.info, "content": value}
-            _write_info(self.path, self.info)
+            with suppress(OSError):  # the folder is full or read-only; the next start computes it again
+                _write_info(self.path, self.info)
         return value
 
 
@@ -479,13 +482,13 @@ class _Iterated:
         return list(self.table[index]) if isinstance(index, slice) else self.table[index]
 
 # %% ../../nbs/data/pair_table.ipynb #pt0b7a25
-_MOST_KEPT = 64 * 2**30  # bytes of all tables together
 _ENDING = ".arrow"
 
 
 def _write_info(path: Path, info: Mapping[str, Any]) -> None:
-    "Write the information on a table next to it."
-    write_bytes_atomic(path.with_suffix(".json"), json.dumps(info, ensure_ascii=False).encode())
+    "Write the information on a table next to it, with its checksum."
+    sealed = {**info, SEAL: document_sum(info)}
+    write_bytes_atomic(path.with_suffix(".json"), json.dumps(sealed, ensure_ascii=False).encode())
 
 
 @cache
@@ -568,16 +571,17 @@ def _open_table(
 ) -> PairTable | None:  # None: there is none, or it is damaged
     "Open a table; one that is damaged is said to be, and made again."
     try:
-        info = read_json(own_path(path.parent, path.with_suffix(".json").name))
+        info = read_document(own_path(path.parent, path.with_suffix(".json").name))
         own_path(path.parent, path.name)
         if file_hash(path) != info["checksum"]:
             raise BadData(f"{path} is damaged: it is not what was written")
         table = PairTable(path, info)
+        str(table.report)  # raises an error if it is none
         os.utime(path)
         return table
     except FileNotFoundError:
         return None
-    except (BadData, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         warnings.warn(f"{error}; the table of pairs is made again", stacklevel=4)
         return None
 
@@ -617,11 +621,12 @@ def _make_room(
             if file.suffix == _ENDING:
                 with_rows.add(key)
     needed = {path.stem, *(Path(name).stem.partition("-")[0] for name in images)}
+    room = cache_room()
     total = sum(sizes[key] for key in needed & sizes.keys())
     for key in sorted(sizes.keys() - needed, key=opened.get, reverse=True):
         total += sizes[key]
         left_behind = key not in with_rows and abs(time.time() - opened[key]) > _LEFT_BEHIND
-        if total > _MOST_KEPT or left_behind:
+        if total > room or left_behind:
             _remove(path.with_name(f"{key}{_ENDING}"))
 
 

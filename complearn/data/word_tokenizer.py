@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from ..core.files import write_bytes_atomic
+from ..core.files import parsing, read_json, write_bytes_atomic
 
 # %% ../../nbs/data/word_tokenizer.ipynb #c004
 @dataclass(frozen=True)
@@ -179,5 +179,7 @@ class WordTokenizer:
         cls,
         path: Path | str,  # written by `save`
     ) -> "WordTokenizer":
-        "Read from JSON."
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        "Read from JSON; raise `BadData` that names the file and the fault if it is not what `save` wrote."
+        values = read_json(path)
+        with parsing(path, "bring this file back from a copy"):
+            return cls.from_dict(values)

@@ -1,22 +1,27 @@
 """Each app as its command serves it: nothing is reached without the token, from a page elsewhere or by another name.
 The page shows the app without a request to another machine."""
 
+import contextlib
 import http.client
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import albums
 import pytest
 import training_runs
-from browser import open_chromium, requests_of
+from browser import open_chromium, requests_of, write_notebook
 from faults import note
 from test_apps_search import fetched
 
+from complearn.apps import serving as server
 from complearn.training.runs.launch import launch, prepare
 
 APPS = {  # app -> its options, and what is there once it can be used
@@ -57,9 +62,9 @@ def place(tmp_path_factory):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def status_of(address, path, headers, method="GET"):
+def status_of(address, path, headers, method="GET", body=None):
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=30)
-    connection.request(method, path, headers=headers)
+    connection.request(method, path, body, headers)
     answer = connection.getresponse()
     content = answer.read(100_000) if answer.status != 101 else b""
     connection.close()
@@ -130,3 +135,29 @@ def test_an_app_is_served_to_this_person_alone(app, place):
         launcher.terminate()
         assert launcher.wait(30) == 0
     note("T7", app, doors=doors, open=0)
+
+
+def test_a_crowd_and_a_flood_do_not_stop_a_page(tmp_path):
+    """200 connections that say nothing, 100 requests at once and 150 MB to one door: whoever asks is answered, the
+    server takes no more memory for it, and its token is in no command line."""
+    psutil = pytest.importorskip("psutil", reason="psutil, which comes with ipykernel, is not installed")
+    pytest.importorskip("voila", reason="voila is not installed: the apps are not served")
+    notebook = write_notebook(tmp_path / "page.ipynb", ["print('hello')"])
+    with server.serving(notebook, env={"PYTHONWARNINGS": "ignore"}) as address, contextlib.ExitStack() as stack:
+        here = psutil.Process()
+        (process,) = [child for child in here.children() if "run_while_parent_lives" in " ".join(child.cmdline())]
+        root, token = address.split("?token=")
+        place = urllib.parse.urlsplit(address)
+        assert token not in " ".join(" ".join(each.cmdline()) for each in [process, *process.children(recursive=True)])
+        before = process.memory_info().rss
+        for _ in range(200):
+            stack.enter_context(socket.create_connection((place.hostname, place.port), 30))
+        began = time.monotonic()
+        with ThreadPoolExecutor(100) as pool:
+            answers = list(pool.map(lambda _: fetched(root)[0], range(100)))  # the page that asks for the token
+        assert set(answers) == {200} and time.monotonic() - began < 60, answers
+        with contextlib.suppress(OSError, http.client.HTTPException):  # refused while it is sent
+            status, _ = status_of(address, f"/api/contents?token={token}", {}, "POST", bytes(150 * 2**20))
+            assert status >= 400
+        assert fetched(root)[0] == 200
+        assert process.memory_info().rss < before + 100 * 2**20

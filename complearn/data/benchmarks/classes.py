@@ -7,7 +7,6 @@ __all__ = ['PRESETS', 'TABLE_2', 'TABLE_5', 'TABLE_FILES', 'read_classes']
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #c002
 import importlib.util
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ...core.config import check_choice
 from ...core.extras import need
+from ...core.files import parsing
 from ..readers.files import read_json_file
 from ..readers.labelled import TEMPLATES, LabelledImages, read_labelled_images
 from ..reports import BadData, Records
@@ -239,8 +239,9 @@ def _objectnet_names(
     release = next((folder for folder in folders if all((folder / file).is_file() for file in files)), None)
     if release is None:
         return None
-    labels, shared = (json.loads((release / file).read_text(encoding="utf-8")) for file in files)
-    return {_normalize_name(folder): label.lower() for folder, label in labels.items() if label in shared}
+    labels, shared = (read_json_file(release / file, "a list of ObjectNet's classes") for file in files)
+    with parsing(f"{files[0]} or {files[1]}"):
+        return {_normalize_name(folder): label.lower() for folder, label in labels.items() if label in shared}
 
 
 def _select_classes(

@@ -18,11 +18,12 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
-from ...core.files import cache_dir, refuse_devices, write_errors
+from ...core.files import atomic_folder, cache_dir, refuse_devices, temporary_folder, write_errors
 from ...core.own_files import Inside
 from ..pairs import Pair
 from ..reports import READERS, BadData, Collector, Pairs, existing_path
@@ -324,21 +325,18 @@ def fetch_stamps(
     if target.is_dir() and any(target.iterdir()) and not _was_fetched(target):
         raise BadData(f"{target}: not empty, and not written by this command; choose another folder with --to")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # beside it, so that it can be renamed
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".photos-") as scratch:
-        new = Path(scratch) / "stamps"
+    with ExitStack() as stack:
+        if not str(source):
+            source = _download_deb(PACKAGE, stack.enter_context(temporary_folder()))
+        new = stack.enter_context(atomic_folder(target))
         if str(source) and Path(source).expanduser().is_dir():
             source = stamps_folder(Path(source).expanduser())
             _copy(source, new)
         else:
-            if str(source):
-                source = Path(source).expanduser()
-            else:
-                source = _download_deb(PACKAGE, scratch)
+            source = Path(source).expanduser()
             _unpack_deb(source, new, INSTALLED, _is_wanted)
         list_stamps(new, source)  # an error here leaves what was there before
         (new / "SOURCE.txt").write_text(f"{_SOURCE_LINE} {source.name}\n")
-        _replace(target, new, Path(scratch) / "old")
     return target
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c022
@@ -357,17 +355,6 @@ def _copy(source: Path, new: Path) -> None:
         if path.is_file() and _is_wanted(name.as_posix()):
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(path.read_bytes())
-
-
-def _replace(target: Path, new: Path, old: Path) -> None:
-    if target.exists():
-        target.rename(old)
-    try:
-        new.rename(target)
-    except OSError:
-        if old.exists():
-            old.rename(target)
-        raise
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c018
 def main(

@@ -10,16 +10,18 @@ __all__ = ['SAVED_EVERY', 'QUESTION_FORMS', 'draw_statements', 'draw_scene', 'Dr
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from ...core.caches import write_cache
+from ...core.caches import used, write_cache
 from ...core.checksums import SEAL, document_sum
 from ...core.config import check_choice
 from ...core.files import BadData, read_json
+from ...core.locks import hold
 from ...core.seeds import rng
 from ..benchmarks.items import Choice
 from ..divergence.measure import most_divergent
@@ -111,10 +113,12 @@ class DrawPlaces:
             values = read_json(self.file)
             if values.pop(SEAL, "") != document_sum(values):
                 raise BadData(f"{self.file} is not what was written, by its checksum")
-            return {str(name): [int(number) for number in numbers] for name, numbers in values["places"].items()}
+            places = {str(name): [int(number) for number in numbers] for name, numbers in values["places"].items()}
         except (BadData, AttributeError, KeyError, TypeError, ValueError) as error:
             warnings.warn(f"pairs of a world are searched again: {error}", stacklevel=3)
             return {}
+        used(self.file)
+        return places
 
     def draw(
         self,
@@ -136,7 +140,7 @@ class DrawPlaces:
         last = notes[-1]
         self.places[name] = [last["state"]["state"], last["has_uint32"], last["uinteger"]]
         self.fresh += 1
-        if self.fresh >= SAVED_EVERY:
+        if self.fresh >= max(SAVED_EVERY, len(self.places) // 10):  # a large file is not written again all the time
             self.save()
         return pair
 
@@ -144,9 +148,12 @@ class DrawPlaces:
         "Write the places that were found; those that other processes wrote meanwhile stay."
         if self.file is None or not self.fresh:
             return
-        self.places = self._kept() | self.places
-        values = {"places": dict(self.places)}  # a thread that draws ahead may add to the others
-        write_cache(self.file, json.dumps(values | {SEAL: document_sum(values)}).encode())
+        with ExitStack() as stack:
+            with suppress(OSError, BadData):  # of a folder that cannot be written, which is said below
+                stack.enter_context(hold(self.file.parent, f".{self.file.name}.lock", wait=True, passing=True))
+            self.places = self._kept() | self.places
+            values = {"places": dict(self.places)}  # a thread that draws ahead may add to the others
+            write_cache(self.file, json.dumps(values | {SEAL: document_sum(values)}).encode())
         self.fresh = 0
 
 # %% ../../../nbs/data/worlds/edits.ipynb #c009

@@ -7,7 +7,7 @@ __all__ = ['FAISS_FROM', 'PROBES', 'CANDIDATES', 'build_faiss', 'open_faiss', 'c
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c002
 import math
-import os
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ...core.checksums import check_sealed, write_sealed
 from ...core.extras import need
+from ...core.files import BadData, parsing
 from ...core.hashes import file_state
 from .gallery import Gallery
 from .mixture import Mixture, mixture
@@ -27,6 +29,37 @@ from .mixture import Mixture, mixture
 FAISS_FROM = 1_000_000  # pictures; up to here the search is exact
 PROBES = 32  # cells that a search reads
 CANDIDATES = 256  # for each alpha: more than an app ever shows
+_REMEDY = "delete it, and it is made again"
+
+
+def _sort_into_cells(
+    vectors: np.ndarray,  # this and the others as for `build_faiss`
+    cells: int | None = None,
+    seed: int = 0,
+    block: int = 100_000,
+) -> Any:  # the index, in memory
+    "Sort vectors into cells."
+    faiss = need("faiss", "search")
+    count, width = vectors.shape
+    cells = cells or max(1, min(int(4 * math.sqrt(count)), count // 39))
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, cells, faiss.METRIC_INNER_PRODUCT)
+    index.cp.seed = seed + 1
+    sample = np.random.default_rng(seed).choice(count, min(count, 64 * cells), replace=False)
+    index.train(np.ascontiguousarray(vectors[np.sort(sample)]))
+    for start in range(0, count, block):
+        index.add(np.ascontiguousarray(vectors[start : start + block]))
+    index.nprobe = min(PROBES, index.nlist)
+    return index
+
+
+def _write_faiss(
+    index: Any,  # in memory
+    path: Path | str,  # where to; replaced if there
+) -> Any:  # the index on disk, open
+    "Write an index with its checksum, and open it."
+    faiss = need("faiss", "search")
+    write_sealed(path, lambda file: faiss.write_index(index, file.name))
+    return open_faiss(path)
 
 
 def build_faiss(
@@ -37,31 +70,26 @@ def build_faiss(
     block: int = 100_000,  # vectors added at once
 ) -> Any:  # the open index
     "Sort vectors into cells, and write the index."
-    faiss = need("faiss", "search")
-    count, width = vectors.shape
-    cells = cells or max(1, min(int(4 * math.sqrt(count)), count // 39))
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, cells, faiss.METRIC_INNER_PRODUCT)
-    index.cp.seed = seed + 1
-    sample = np.random.default_rng(seed).choice(count, min(count, 64 * cells), replace=False)
-    index.train(np.ascontiguousarray(vectors[np.sort(sample)]))
-    for start in range(0, count, block):
-        index.add(np.ascontiguousarray(vectors[start : start + block]))
-    fresh = Path(f"{path}.{os.getpid()}.new")
-    faiss.write_index(index, str(fresh))
-    os.replace(fresh, path)
-    return open_faiss(path)
+    return _write_faiss(_sort_into_cells(vectors, cells, seed, block), path)
 
 
 def open_faiss(
     path: Path | str,  # what `build_faiss` wrote
 ) -> Any:
-    "Open an index without reading it into memory."
+    "Open an index without reading it into memory; raise `BadData` if it is not what was written, or no index."
     faiss = need("faiss", "search")
-    index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-    index.nprobe = min(PROBES, index.nlist)
+    check_sealed(path, _REMEDY)
+    with parsing(path, _REMEDY):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        if not isinstance(index, faiss.IndexIVFFlat):
+            raise BadData(f"{path} holds another kind of index; {_REMEDY}")
+        index.nprobe = min(PROBES, index.nlist)
     return index
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c006
+_UNWRITTEN: dict[str, Any] = {}  # the last index that could not be written, by its path
+
+
 @lru_cache(maxsize=4)
 def _opened(path: str, state: tuple) -> Any:  # `state` distinguishes files of the same name
     return open_faiss(path)
@@ -75,15 +103,34 @@ def _find_faiss(
     faiss = need("faiss", "search")
     try:
         index = _opened(str(path), file_state(path))
-    except (OSError, RuntimeError):
-        return None
-    if (index.ntotal, index.d) != vectors.shape:
+    except OSError:  # there is none
+        index = _UNWRITTEN.get(str(path))
+    except BadData as error:
+        warnings.warn(f"the vectors are sorted again: {error}", stacklevel=3)
+        index = _UNWRITTEN.get(str(path))
+    if index is None or (index.ntotal, index.d) != vectors.shape:
         return None
     sample = np.ascontiguousarray(vectors[:: max(1, len(vectors) // 3)][:3], np.float32)
-    cosines, _ = index.search(sample, 1, params=faiss.SearchParametersIVF(nprobe=index.nprobe))
+    with parsing(path, _REMEDY):
+        cosines, _ = index.search(sample, 1, params=faiss.SearchParametersIVF(nprobe=index.nprobe))
     if np.allclose(cosines[:, 0], 1, atol=1e-3):
         return index
     return None
+
+
+def _make_faiss(
+    vectors: np.ndarray,  # (item, width), unit length
+    path: Path | str,  # where to; replaced if there
+) -> Any:  # the open index
+    "Sort vectors into cells; where the index cannot be written, a warning says so, and it stays in memory."
+    index = _sort_into_cells(vectors)
+    try:
+        return _write_faiss(index, path)
+    except OSError as error:
+        warnings.warn(f"the sorted vectors are kept in memory alone: {error.strerror or error}", stacklevel=3)
+        _UNWRITTEN.clear()
+        _UNWRITTEN[str(path)] = index
+        return index
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c008
 def candidates(
@@ -107,7 +154,7 @@ def candidates(
     while (numbers < 0).any() and probes < index.nlist:
         probes = min(4 * probes, index.nlist)
         _, numbers = index.search(queries, k, params=faiss.SearchParametersIVF(nprobe=probes))
-    return torch.from_numpy(np.unique(numbers[numbers >= 0]))
+    return torch.from_numpy(np.unique(numbers[(numbers >= 0) & (numbers < index.ntotal)]))
 
 # %% ../../../nbs/evaluation/search/approximate.ipynb #c009
 def search_gallery(
@@ -130,6 +177,8 @@ def search_gallery(
     index = _find_faiss(gallery.vectors, path)
     if index is None:
         progress(f"sorting {len(gallery):,} vectors into cells, once")
-        index = build_faiss(gallery.vectors, path)
-    scores = mixture(gallery.vectors, image, text, candidates(index, image, text, k), spread)
+        index = _make_faiss(gallery.vectors, path)
+    with parsing(path, _REMEDY):
+        found = candidates(index, image, text, k)
+    scores = mixture(gallery.vectors, image, text, found, spread)
     return scores if items is None else scores.only(items)

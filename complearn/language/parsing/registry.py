@@ -83,7 +83,7 @@ class ParseCache:
                     chunk = keys[start : start + 500]
                     query = f"SELECT key, checksum, parse FROM parses WHERE key IN ({', '.join('?' * len(chunk))})"
                     rows += connection.execute(query, chunk)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             self._put_aside(error)
         parses = {}
         n_damaged = 0
@@ -105,7 +105,7 @@ class ParseCache:
             with self.connect() as connection:
                 rows = [(key, _checksum(key, text), text) for key, text in texts]
                 connection.executemany("INSERT OR REPLACE INTO parses VALUES (?, ?, ?)", rows)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             warnings.warn(
                 f"{self.path}: {len(texts)} parses are not kept ({error}); free some space or set COMPLEARN_CACHE",
                 stacklevel=2,
@@ -113,7 +113,7 @@ class ParseCache:
 
     def _put_aside(self, error: Exception) -> None:
         "Say why the file is not read, and rename one that is damaged."
-        if type(error) is sqlite3.DatabaseError:  # not a lock, not a full disk
+        if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):  # not a lock, not a full disk
             os.replace(self.path, self.path.with_suffix(".damaged"))
         warnings.warn(f"{self.path} cannot be read ({error}); its captions are parsed again", stacklevel=3)
 
