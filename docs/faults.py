@@ -26,7 +26,7 @@ def table() -> str:
     kinds = {name: len(rows) for name, rows in values["now"].items()}
     soaks = {name: row for name, row in values["now"]["T8"].items() if name.startswith("soak") or "pages" in name}
     opened = sum("run of" in name for name in values["now"]["T8"])
-    pages = soaks.get("pages opened and left", {"pages": 0})["pages"]
+    pages = sum(row.get("pages", 0) for row in soaks.values())
     minutes = [row["minutes"] for row in soaks.values() if "minutes" in row]
     growth = max(row["growth_of_memory"] for row in soaks.values())
     two, three, four, five, six, seven, eight = (then[f"T{k}"] for k in range(2, 9))

@@ -71,6 +71,18 @@ def status_of(address, path, headers, method="GET", body=None):
     return answer.status, content
 
 
+def cookie_of(address):
+    """What the browser of this person sends from then on."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=120)
+    connection.request("GET", "/api/status?" + address.partition("?")[2])
+    answer = connection.getresponse()
+    answer.read()
+    cookies = [value.partition(";")[0] for name, value in answer.getheaders() if name.lower() == "set-cookie"]
+    connection.close()
+    assert cookies, "the token lets in, and is remembered"
+    return "; ".join(cookies)
+
+
 def check_doors(address, kernel):
     """What a program without the token, a page of another origin, and another name of this machine get; returns how
     many doors were tried."""
@@ -95,6 +107,11 @@ def check_doors(address, kernel):
     for way, headers in ((channels, UPGRADE), (f"{channels}?{token}", UPGRADE | {"Host": "evil.example"})):
         assert status_of(address, way, headers)[0] == 403
         tried.append(way)
+    cookie = {"Cookie": cookie_of(address), "Origin": "http://evil.example"}
+    for way, headers in ((channels, UPGRADE | cookie), (f"/api/kernels/{kernel}", cookie)):
+        status, content = status_of(address, way, headers)
+        assert status in (403, 404) and kernel.encode() not in content, (way, status)
+        tried.append(f"{way} with the cookie, from a page elsewhere")
     for method, path in (
         ("POST", "/api/kernels"),
         ("PUT", "/api/contents/mine.txt"),

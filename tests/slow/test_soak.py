@@ -7,6 +7,7 @@ are opened and left at least (3): 200 take half an hour.
 """
 
 import http.client
+import json
 import multiprocessing
 import os
 import statistics
@@ -22,6 +23,7 @@ from test_apps_search import fetched, visitor
 
 from complearn.apps import serving as server
 from complearn.apps.edits.command import EditSettings, edit_captions
+from complearn.apps.pages import PAGE
 from complearn.data.readers.edits import CaptionRow
 from complearn.training.runs.launch import launch, prepare
 
@@ -102,21 +104,35 @@ def test_long_work_takes_no_more_the_longer_it_lasts(work, tmp_path):
         child.join()
 
 
-def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
+def page_of_one_line(folder):
+    """A notebook, and what its kernels need to know."""
+    return write_notebook(folder / "page.ipynb", ["print('hello')"]), {}
+
+
+def page_of_runs(folder):
+    """The app of runs, on one small run."""
+    config = training_runs.config({"name": "clip", "args": {"steps": 2}})
+    launch(prepare(folder / "runs" / "one", config).path, "cpu", False)
+    page = {"app": "runs", "folder": str(folder), "arguments": {"runs": str(folder / "runs")}}
+    return server._app_notebook("runs", folder), {PAGE: json.dumps(page)}
+
+
+@pytest.mark.parametrize("page, left_for", [(page_of_one_line, 1), (page_of_runs, 5)])
+def test_pages_that_are_opened_and_left_take_nothing(page, left_for, tmp_path, monkeypatch):
     """Neither the server nor the kernels of its pages, which end when they are left."""
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
-    for name, value in (("LEFT_FOR", 1), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 4)):
+    for name, value in (("LEFT_FOR", left_for), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 4)):
         monkeypatch.setattr(server, name, value)
-    notebook = write_notebook(tmp_path / "page.ipynb", ["print('hello')"])
+    notebook, env = page(tmp_path)
     opened = []
-    with server.serving(notebook, env={"PYTHONWARNINGS": "ignore"}) as address:
+    with server.serving(notebook, env={"PYTHONWARNINGS": "ignore", **env}) as address:
         here = psutil.Process()
         (process,) = [child for child in here.children() if "run_while_parent_lives" in " ".join(child.cmdline())]
 
         def visit():
             while process.is_running() and len(opened) < 10**6:
                 # a slow machine draws for longer than a second, after which the kernel counts as left
-                with suppress(http.client.IncompleteRead):
+                with suppress(http.client.IncompleteRead, OSError):
                     opened.append(fetched(address, visitor())[0])
 
         thread = threading.Thread(target=visit, daemon=True)
@@ -128,7 +144,8 @@ def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
             sample=lambda process: (*state(process), *memory_of_all(process)),
         )
     thread.join(60)
-    check_flat(samples, "a server")
+    of_app = "" if page is page_of_one_line else " of an app"
+    check_flat(samples, f"a server{of_app}")
     third = len(samples) // 3
     all_of_them = [
         statistics.median(each[3] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])
@@ -137,4 +154,5 @@ def test_pages_that_are_opened_and_left_take_nothing(tmp_path, monkeypatch):
     assert all_of_them[1] <= all_of_them[0] * (1 + FLAT) + SLACK * max(kernels), all_of_them
     assert max(kernels) <= 6, kernels
     growth = round(all_of_them[1] / all_of_them[0] - 1, 4)
-    note("T8", "pages opened and left", pages=opened.count(200), growth_of_memory=growth, most_kernels=max(kernels))
+    about = {"pages": opened.count(200), "growth_of_memory": growth, "most_kernels": max(kernels)}
+    note("T8", f"pages{of_app} opened and left", **about)
