@@ -2,7 +2,7 @@
 do, and the same command ends the run with the weights of the undisturbed one.
 
 Killed are grounding at any operation on its files, one of two machines, one of two processes, and a process that reads
-data. A grounding is killed twice, and 3 times by `make faults`.
+data. A grounding is killed twice, and nine times by `make faults`, which kills a machine three times.
 """
 
 import os
@@ -20,7 +20,7 @@ from complearn.core.runs import Run
 from complearn.training.runs.launch import launch, prepare
 
 psutil = pytest.importorskip("psutil", reason="psutil, which comes with ipykernel, is not installed: no child is found")
-KILLS = trials(2, 3)
+KILLS = trials(2, 9)
 SHORT = {"name": "clip", "args": {"steps": 30}}
 
 
