@@ -515,3 +515,33 @@ def test_an_image_without_regions_is_an_error_that_names_the_pair(tokenizer):
     with pytest.raises(ValueError, match="pair 0 has 4 features a region, this model reads 6"):
         model.collate([Pair(some_regions(1, width=4), "the dog", "0", "0")])
     assert GivenRegions not in model.collate([Pair(None, "the dog", "0", "0")])
+
+
+def test_foreign_trees_reach_a_batch_and_captions_that_are_alone_are_counted(tokenizer):
+    nested = "(NP (NP (DT the) (NN dog)) (PP (IN near) (NP (NP (DT the) (NN ball)) (PP (IN of) (NP (NN dog))))))"
+    two = "(NP (NP (DT the) (NN dog)) (PP (IN near) (NP (NN ball))))"
+    four = f"(S {two} (VP (VBZ runs) (PP (IN near) {two})))"
+    pairs = [pair(parse_bracketed(text), str(k)) for k, text in enumerate((nested, two, four))]
+    own = concept_collate(Transform(16), tokenizer)(pairs)[Concepts]
+    assert own.alone is None
+    shapes = {3: {"[0, [1, 2]]": 1, "[[0, 1], 2]": 1}}
+    collate = concept_collate(Transform(16), tokenizer, bracketing="foreign", shapes=shapes)
+    with pytest.warns(UserWarning, match="pair 2: the caption has a number of noun phrases that no other caption has"):
+        loader = Loader(pairs, collate, 3, 0)
+        batch = next(iter(loader.batches()))
+    order = [batch.keys.index(str(k)) for k in range(3)]
+    assert batch[Concepts].alone[order].tolist() == [False, False, True] and loader.counts["alone"] == 1
+    spans, before = (
+        [{tuple(line[:2]) for line in lines if line[1] > 0} for lines in table.tolist()]
+        for table in (batch[Concepts].table[order], own.table)
+    )
+    assert spans[0] - before[0] == {(1, 6)} and before[0] - spans[0] == {(4, 8)}, "the first two are joined now"
+    assert spans[1:] == before[1:]
+
+
+def test_shapes_are_refused_before_a_model_is_built():
+    with pytest.raises(ValueError, match="is no shape of 3 noun phrases"):
+        read_model({"kind": "composer", "bracketing": "foreign", "shapes": {"3": {"[0, 1]": 2}}})
+    with pytest.raises(ValueError, match="shapes are of foreign trees"):
+        read_model({"kind": "composer", "shapes": {"3": {"[0, 1, 2]": 2}}})
+    assert read_model({"kind": "vse", "bracketing": "foreign"}).shapes is None

@@ -9,7 +9,7 @@ __all__ = ['COLUMNS', 'START', 'STOP', 'PARENT', 'LABEL', 'PRIMITIVE', 'TEXT', '
 
 # %% ../../../nbs/models/composer/concepts.ipynb #imports0
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...core.config import check_choice
 from ...data.pairs import Batch, Collate, Pair, Part, number
-from ...language.concepts.rules import LABELS, find_concepts, pruned_tree, rebracketed
+from ...language.concepts.rules import LABELS, find_concepts, foreign_shape, pruned_tree, rebracketed
 from ...language.parsing.flat import flat_tree
 from ...language.parsing.registry import PARSERS, parse
 from ...language.trees import Tree
@@ -219,11 +219,15 @@ class Concepts(Part):
     "The concepts of a batch's captions."
 
     made_by: ClassVar[str] = "FindConcepts, a step of the collation of the models composer, vse and two_stream"
-    notes: ClassVar[dict[str, str]] = {"unparsed": "has no tree that fits it, and its concepts are found by rules"}
+    notes: ClassVar[dict[str, str]] = {
+        "unparsed": "has no tree that fits it, and its concepts are found by rules",
+        "alone": "has a number of noun phrases that no other caption has, and keeps its own tree",
+    }
 
     table: Int64[Tensor, "batch concept column"]  # see `COLUMNS`; -1 where a caption has fewer
     unparsed: Bool[Tensor, "batch"] | None = None  # True where concepts were found by rules
     spans: tuple | None = None  # characters of each token, per caption
+    alone: Bool[Tensor, "batch"] | None = None  # True where there is no foreign tree; None unless these are asked for
 
 
 @dataclass(frozen=True)
@@ -234,6 +238,7 @@ class FindConcepts:
     trees: str = "given"  # by the pairs, or by a parser of `language.parsing`, e.g. "spacy" or "rules"
     prune: float = 0.0  # share of phrases that each tree loses at random, see `prune_tree`
     bracketing: str = "given"  # of noun phrases, see `rebracketed`
+    shapes: Mapping[int, Mapping[str, int]] | None = None  # of foreign trees, see `tree_shapes`; None: COCO's
 
     def __post_init__(self):
         check_trees(self.trees)
@@ -243,15 +248,26 @@ class FindConcepts:
         pairs: Sequence[Pair],  # as they are read this time
     ) -> list[Tree | None]:
         "The trees of some captions; None where there is none."
-        captions = [pair.caption for pair in pairs]
+        return [tree and self._changed(pair.caption, tree) for pair, tree in zip(pairs, self._own_trees(pairs))]
+
+    def _own_trees(self, pairs: Sequence[Pair]) -> list[Tree | None]:
         if self.trees == "given":
-            trees = [pair.tree for pair in pairs]
-        else:
-            trees = [parsed.tree for parsed in parse(captions, self.trees, progress=False)]
-        return [tree and self._changed(caption, tree) for caption, tree in zip(captions, trees)]
+            return [pair.tree for pair in pairs]
+        return [parsed.tree for parsed in parse([pair.caption for pair in pairs], self.trees, progress=False)]
 
     def _changed(self, caption: str, tree: Tree) -> Tree:
-        return pruned_tree(caption, rebracketed(caption, tree, self.bracketing), self.prune)
+        return pruned_tree(caption, rebracketed(caption, tree, self.bracketing, shapes=self.shapes), self.prune)
+
+    def _alone(
+        self,
+        captions: Sequence[str],
+        trees: Sequence[Tree | None],  # their own
+    ) -> Bool[Tensor, "batch"] | None:
+        "True where no other caption has as many noun phrases; None unless trees of other captions are asked for."
+        if self.bracketing != "foreign":
+            return None
+        shapes = [tree and foreign_shape(caption, tree, self.shapes) for caption, tree in zip(captions, trees)]
+        return torch.tensor([tree is not None and shape is None for tree, shape in zip(trees, shapes)])
 
     def lines(
         self,
@@ -278,8 +294,11 @@ class FindConcepts:
             return None
         captions = [pair.caption for pair in pairs]
         spans = self.tokenizer(captions, tuple(pair.id for pair in pairs)).spans
-        read = [self.lines(*each) for each in zip(captions, self.find_trees(pairs), spans)]
-        return Concepts(stack_tables([lines for lines, _ in read]), torch.tensor([flat for _, flat in read]), spans)
+        trees = self._own_trees(pairs)
+        changed = [tree and self._changed(*each) for *each, tree in zip(captions, trees, trees)]
+        read = [self.lines(*each) for each in zip(captions, changed, spans)]
+        table = stack_tables([lines for lines, _ in read])
+        return Concepts(table, torch.tensor([flat for _, flat in read]), spans, self._alone(captions, trees))
 
 
 def concept_collate(
@@ -289,10 +308,12 @@ def concept_collate(
     regions: int | None = None,  # features of the regions that pairs bring in place of images; None: images are read
     prune: float = 0.0,  # see `FindConcepts`
     bracketing: str = "given",  # see `FindConcepts`
+    shapes: Mapping[int, Mapping[str, int]] | None = None,  # see `FindConcepts`
     choose: bool = False,  # see `Collate`
 ) -> Collate:
     "A collation whose captions come with their concepts, and perhaps regions in place of images."
-    steps = (FindConcepts(tokenizer, trees, prune, bracketing), *([] if regions is None else [StackRegions(regions)]))
+    finder = FindConcepts(tokenizer, trees, prune, bracketing, shapes)
+    steps = (finder, *([] if regions is None else [StackRegions(regions)]))
     return Collate(transform, tokenizer, choose, pixels=regions is None, steps=steps)
 
 # %% ../../../nbs/models/composer/concepts.ipynb #f6e97f02

@@ -18,6 +18,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from ...data.pairs import Batch
+from ...language.concepts.rules import check_shapes
 from .composition import CrossBlock, perceptron
 from .concepts import check_trees, present
 from .pairing import SEARCH_FAULT, PairInputs, PairScorer, concept_texts
@@ -47,8 +48,12 @@ class PairConfig:
     trees: str = "given"
     # share of phrases that trees lose at random, the same ones each time (Table 7)
     prune: Annotated[float, Field(ge=0, le=1)] = 0.0
-    # above noun phrases: the tree's phrases, random ones, or none (noun phrases side by side); controls of the tree
-    bracketing: Literal["given", "random", "chunks"] = "given"
+    # above noun phrases: the tree's phrases; controls of it are random ones, none (noun phrases side by side), and
+    # those of another caption with as many noun phrases
+    bracketing: Literal["given", "random", "chunks", "foreign"] = "given"
+    # of foreign trees: number of noun phrases -> shape -> captions, see `language.concepts.rules.tree_shapes`; None:
+    # those of COCO's captions
+    shapes: dict[int, dict[str, PositiveInt]] | None = None
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
     # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
     cross_width: PositiveInt | None = None
@@ -58,6 +63,10 @@ class PairConfig:
         check_tower(self.vision, "vision")
         check_tower(self.text, "text")
         check_trees(self.trees)
+        if self.shapes is not None:
+            if self.bracketing != "foreign":
+                raise ValueError(f'shapes are of foreign trees: say bracketing "foreign", not {self.bracketing!r}')
+            check_shapes(self.shapes)
 
 # %% ../../../nbs/models/composer/model.ipynb #c6d74e90
 @dataclass(frozen=True)

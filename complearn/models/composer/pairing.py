@@ -132,7 +132,7 @@ class PairScorer(nn.Module):
         self.tokenizer = tokenizer
         self.language = language
         settings = {"trees": config.trees, "regions": config.regions, "prune": config.prune}
-        settings |= {"bracketing": config.bracketing}
+        settings |= {"bracketing": config.bracketing, "shapes": config.shapes}
         self.collate = concept_collate(vision.make_transform(config.fit), tokenizer, **settings)
         self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions, config.stored)
 
@@ -250,6 +250,7 @@ class PairScorer(nn.Module):
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
         trees = (self.config.trees, self.config.prune, self.config.bracketing)
+        trees += () if self.config.shapes is None else (self.config.shapes,)
         return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *trees)
 
 
