@@ -11,6 +11,7 @@ from complearn.data.benchmarks.items import Choice
 from complearn.data.images import Transform
 from complearn.data.loading import Loader
 from complearn.data.pairs import Pair
+from complearn.data.regions import Regions
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
@@ -25,7 +26,6 @@ from complearn.models.composer.concepts import (
     TEXT,
     Concepts,
     GivenRegions,
-    Regions,
     _word_starts,
     concept_collate,
     present,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .pairs import Pair
+from .regions import regions_of
 from ..language.scenes.graphs import SceneGraph
 
 # %% ../../nbs/data/boxes.ipynb #bx04
@@ -91,8 +92,8 @@ def boxes_of(
             label = " ".join(str(word) for word in (item.texture, item.colour, item.shape) if word)
             edges = item.x - item.radius, item.y - item.radius, item.x + item.radius, item.y + item.radius
             boxes.append(Box.clipped(label, edges))
-    elif pair.regions is not None:
-        boxes = [Box.clipped("", edges) for edges in pair.regions.boxes.tolist()]
+    elif (regions := regions_of(pair)) is not None:
+        boxes = [Box.clipped("", edges) for edges in regions.boxes.tolist()]
     else:
         boxes = []
     return tuple(box for box in boxes if box is not None)

@@ -42,8 +42,9 @@ class PairConfig:
     fit: Literal["crop", "pad", "squash"] | None = None
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
     stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
-    # features of the regions that pairs bring; None: regions are the vision tower's places
-    regions: PositiveInt | None = None
+    # features of the regions that pairs bring; "boxes": the vision tower's, inside the boxes that pairs bring; None:
+    # regions are the vision tower's places
+    regions: PositiveInt | Literal["boxes"] | None = None
     # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
     trees: str = "given"
     # share of phrases that trees lose at random, the same ones each time (Table 7)
@@ -63,6 +64,8 @@ class PairConfig:
         check_tower(self.vision, "vision")
         check_tower(self.text, "text")
         check_trees(self.trees)
+        if self.regions == "boxes" and self.fit not in (None, "squash"):
+            raise ValueError(f"boxes are in shares of the whole picture; say fit 'squash', not {self.fit!r}")
         if self.shapes is not None:
             if self.bracketing != "foreign":
                 raise ValueError(f'shapes are of foreign trees: say bracketing "foreign", not {self.bracketing!r}')

@@ -133,7 +133,8 @@ class PairScorer(nn.Module):
         self.language = language
         settings = {"trees": config.trees, "regions": config.regions, "prune": config.prune}
         settings |= {"bracketing": config.bracketing, "shapes": config.shapes}
-        self.collate = concept_collate(vision.make_transform(config.fit), tokenizer, **settings)
+        fit = config.fit or ("squash" if config.regions == "boxes" else None)
+        self.collate = concept_collate(vision.make_transform(fit), tokenizer, **settings)
         self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions, config.stored)
 
     @classmethod
