@@ -545,3 +545,70 @@ def test_shapes_are_refused_before_a_model_is_built():
     with pytest.raises(ValueError, match="shapes are of foreign trees"):
         read_model({"kind": "composer", "shapes": {"3": {"[0, 1, 2]": 2}}})
     assert read_model({"kind": "vse", "bracketing": "foreign"}).shapes is None
+
+
+# --- where concepts look
+
+
+@pytest.mark.parametrize(
+    "layers, keys", [(1, "both"), (1, "regions"), (3, "both"), (3, "off"), (5, "regions"), (5, "off")]
+)
+def test_a_concept_looks_where_its_cross_attention_does(layers, keys, tokenizer):
+    model = model_of("composer", tokenizer, regions=6, layers=layers, primitives=keys)
+    first = some_regions(5)
+    second = some_regions(2, seed=1)
+    nested = parse_bracketed("(NP (NP (DT the) (NN dog)) (PP (IN near) (NP (DT the) (JJ red) (NN ball))))")
+    alone = parse_bracketed("(NP (DT the) (NN ball))")
+    pairs = [pair(nested, "0", first), pair(alone, "1", second)]
+    seen = {}
+
+    def watch(name):
+        def keep(block, inputs, _):
+            x, places, mask = inputs
+            query = block.query(block.norm1(x)).unflatten(-1, (block.heads, -1))
+            key = places.chunk(2, -1)[0].unflatten(-1, (block.heads, -1))
+            scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / query.shape[-1] ** 0.5
+            shares = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(-1).mean(1)
+            seen.setdefault(name, []).append(shares)
+
+        return keep
+
+    model.eval()
+    recursion = model.language
+    hooks = [block.register_forward_hook(watch("round")) for block in recursion.composition.text_cross]
+    if recursion.primitives.cross is not None:
+        hooks.append(recursion.primitives.cross.register_forward_hook(watch("noun")))
+    with torch.no_grad():  # one caption with one composed concept in front of its own two regions
+        batch = model.collate(pairs[1:])
+        regions, _ = model.vision(batch)
+        naive_vectors(recursion, regions[0], batch.ids[0], batch[Concepts].table[0])
+    for hook in hooks:
+        hook.remove()
+    sentence, *rest = model.looks(pairs)[1]
+    expected = [shares.mean(1)[0] for shares in seen.get("round", [])]
+    if keys != "off":
+        (noun,) = rest
+        shares = seen["noun"][0][0, :, -2:].mean(0)
+        assert torch.allclose(noun.weights, shares / shares.sum(), atol=1e-5)
+        assert (noun.start, noun.stop) == (4, 8)
+        expected = expected or [noun.weights]
+    assert torch.allclose(sentence.weights, torch.stack(expected).mean(0), atol=1e-5)
+    assert (sentence.start, sentence.stop) == (0, 8) and np.allclose(sentence.boxes, second.boxes)
+    for looks in model.looks(pairs):
+        assert all(abs(float(look.weights.sum()) - 1) < 1e-5 for look in looks)
+    assert len(model.looks(pairs)[0][0].weights) == 5
+
+
+def test_a_model_that_nowhere_looks_at_a_picture_has_no_looks(tokenizer):
+    model = model_of("composer", tokenizer, layers=1, primitives="off")
+    picture = np.zeros((16, 16, 3), np.uint8)
+    assert model.looks([pair(parse_bracketed("(NP (DT the) (NN ball))"), "1", picture)]) == [()]
+
+
+@pytest.mark.parametrize("fit, left, right", [("crop", 0.25, 0.75), ("pad", 0.0, 1.0), ("squash", 0.0, 1.0)])
+def test_places_are_those_of_the_whole_picture(fit, left, right, tokenizer):
+    model = model_of("composer", tokenizer, fit=fit)
+    wide = np.zeros((16, 32, 3), np.uint8)
+    (look, *_) = model.looks([pair(parse_bracketed("(NP (DT the) (NN ball))"), "1", wide)])[0]
+    assert look.boxes.shape == (4, 4) and [float(look.boxes[0, 0]), float(look.boxes[-1, 2])] == [left, right]
+    assert float(look.boxes[0, 1]) == (-0.5 if fit == "pad" else 0.0)

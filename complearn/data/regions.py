@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNITS', 'FEATURE_NAMES', 'BOX_NAMES', 'WIDTH_NAMES', 'HEIGHT_NAMES', 'Regions', 'make_regions', 'first_named',
-           'picture_size', 'RegionsFile', 'PictureWithRegions', 'regions_of']
+           'picture_size', 'RegionsFile', 'PictureWithRegions', 'regions_of', 'whole_boxes']
 
 # %% ../../nbs/data/regions.ipynb #rgn00003
 from collections.abc import Sequence
@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from PIL import Image
 
 from ..core.bounds import check_packed
 from ..core.config import check_choice
 from ..core.files import BadData, parsing
-from .images import open_header
+from .images import FITS, open_header
 from .pairs import Pair
 
 # %% ../../nbs/data/regions.ipynb #rgn00005
@@ -114,8 +115,12 @@ def first_named(
 
 def picture_size(
     image: Any,  # of a pair
-) -> tuple[int, int] | None:  # width and height in pixels, as the picture is shown; None of one that is no file
-    "The size of an encoded picture, without decoding it; raise whatever a decoder raises."
+) -> tuple[int, int] | None:  # width and height in pixels, as the picture is shown; None of one that is drawn
+    "The size of a picture, without decoding it; raise whatever a decoder raises."
+    if isinstance(image, np.ndarray):
+        return image.shape[1], image.shape[0]
+    if isinstance(image, Image.Image):
+        return image.size
     if isinstance(image, (str, Path, bytes)) or hasattr(image, "read_bytes"):
         header = open_header(image)
         is_turned = header.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # as its camera noted
@@ -184,3 +189,17 @@ def regions_of(
     elif isinstance(pair.image, PictureWithRegions):
         found = pair.image.regions
     return found.read() if isinstance(found, RegionsFile) else found
+
+# %% ../../nbs/data/regions.ipynb #rgn00015
+def whole_boxes(
+    boxes: Float[np.ndarray, "place 4"],  # left, top, right, bottom in shares of the square
+    size: tuple[int, int] | None,  # width and height of the picture; None: it is square
+    fit: str,  # how it became square, see `data.images.fit_image`
+) -> Float[np.ndarray, "place 4"]:  # in shares of the whole picture; beyond it where the square was padded
+    "Return where boxes of the square are in the whole picture."
+    check_choice("fit", fit, FITS)
+    if size is None or fit == "squash":
+        return boxes
+    sides = np.array([*size, *size], np.float64)
+    side = sides.min() if fit == "crop" else sides.max()
+    return ((boxes * side + (sides - side) / 2) / sides).astype(boxes.dtype)

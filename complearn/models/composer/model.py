@@ -7,6 +7,7 @@ __all__ = ['PairConfig', 'ComposerConfig', 'Composer', 'TwoStreamConfig', 'TwoSt
 
 # %% ../../../nbs/models/composer/model.ipynb #imports0
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,11 +18,12 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from ...data.pairs import Batch
+from ...data.pairs import Batch, Pair
+from ...data.regions import picture_size, whole_boxes
 from ...language.concepts.rules import check_shapes
 from .composition import CrossBlock, perceptron
-from .concepts import check_trees, present
-from .pairing import SEARCH_FAULT, PairInputs, PairScorer, concept_texts
+from .concepts import START, STOP, Concepts, check_trees, present
+from .pairing import SEARCH_FAULT, Look, PairInputs, PairScorer, concept_texts
 from .recursion import Recursion
 from ..grounded.matchmap import masked_mean
 from ..grounded.model import tower_specs
@@ -113,6 +115,34 @@ class Composer(PairScorer):
 
     def sentences(self, concepts: Int64[Tensor, "caption concept column"]) -> Int64[Tensor, "caption concept column"]:
         return concepts
+
+    def looks(
+        self,
+        pairs: Sequence[Pair],  # pictures with captions, and trees where the model does not parse
+    ) -> list[tuple[Look, ...]]:  # of each pair; the sentence first, without concepts that do not look at pictures
+        "Return where the concepts of each caption look in its picture (see `Recursion.attention`), in full precision."
+        batch = self.collate(pairs)
+        concepts = batch[Concepts]
+        index = torch.arange(len(pairs), device=self.device)[:, None].expand(-1, 2)
+        with evaluation_mode(self), full_precision(self.device):
+            there = batch.to(self.device)
+            regions, mask = self.vision(there)
+            weights = self.language.attention(regions, mask, there.ids, there[Concepts].table, index).cpu()
+            boxes = self.vision.boxes(there).cpu()
+        found = []
+        for k, pair in enumerate(pairs):
+            real = mask[k].cpu()
+            places = boxes[k, real]
+            if self.config.regions is None:  # a grid in the square that the tower sees
+                size = picture_size(pair.image)
+                places = torch.from_numpy(whole_boxes(places.numpy(), size, self.collate.transform.fit))
+            spans = concepts.spans[k]
+            looks = []
+            for line, share in zip(concepts.table[k].tolist(), weights[k]):
+                if line[STOP] > 0 and share.sum() > 0:
+                    looks.append(Look(spans[line[START]][0], spans[line[STOP] - 1][1], share[real].float(), places))
+            found.append(tuple(looks))
+        return found
 
 
 def _pair_specs(
