@@ -250,7 +250,9 @@ def test_pixels_are_those_of_the_picture_as_it_is_shown(tmp_path):
     exif = picture.getexif()
     exif[0x0112] = 6  # turned by a quarter
     picture.save(tmp_path / "turned.jpg", exif=exif)
-    assert picture_size(tmp_path / "turned.jpg") == (16, 32) and picture_size(np.zeros((4, 4, 3))) is None
+    assert picture_size(tmp_path / "turned.jpg") == (16, 32)
+    assert picture_size(np.zeros((4, 8, 3))) == picture_size(Image.new("RGB", (8, 4))) == (8, 4)
+    assert picture_size(None) is None
     with pytest.raises(BadData, match="nobody knows the picture's size"):
         make_regions(boxes=[[0, 0, 3, 3]], unit="pixels")
 
