@@ -20,7 +20,7 @@ from complearn.data.worlds.galleries import best_recall, gallery_pairs, gallery_
 from complearn.data.worlds.world import world_from
 from complearn.evaluation.tasks.retrieval import PhraseRetrieval, _chance_recall, draw_queries
 from complearn.language.scenes.propositions import truth
-from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows
+from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows, with_shapes
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.study import Study
@@ -71,6 +71,19 @@ def test_every_named_row_is_a_run_that_differs_in_what_it_says():
 def test_an_unknown_row_is_named():
     with pytest.raises(ValueError, match="no row 'modulater' .did you mean 'modulator'"):
         composer_rows(["modulater"])
+
+
+def test_trees_of_other_captions_are_those_of_the_data():
+    rows = composer_rows(["composer", "trees"])
+    world = world_from(WORLD)
+    changed = with_shapes(rows, [pair.tree for pair in world.train])
+    (label,) = [label for label in rows if rows[label] != changed[label]]
+    assert label == "composer, sentences alone, trees of other captions"
+    assert sum(sum(counts.values()) for counts in changed[label]["model"]["shapes"].values()) == 200
+    named = {label: {"method": "composer", "model": {"bracketing": "foreign", "shapes": {"3": {"[0, 1, 2]": 1}}}}}
+    assert with_shapes(named, []) == named, "its own shapes win"
+    others = {name: row for name, row in rows.items() if name != label}
+    assert with_shapes(others, [pair.tree for pair in world.train[:2]]) == others
 
 
 @pytest.fixture(scope="module")

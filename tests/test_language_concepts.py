@@ -3,9 +3,11 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -44,11 +46,18 @@ from complearn.language.concepts.rules import (
     LABELS,
     NOUN_TAGS,
     PHRASE_LABELS,
+    _noun_chunks,
+    caption_shapes,
+    check_shapes,
     concept_heights,
     find_concepts,
     find_predicates,
+    foreign_shape,
     prune_parse,
     prune_tree,
+    rebracketed,
+    tree_shape,
+    tree_shapes,
 )
 from complearn.language.parsing.base import Parse, Word
 from complearn.language.parsing.brackets import tree_parse
@@ -476,3 +485,92 @@ def test_the_front_of_a_house_is_a_thing():
     concepts = find_concepts(tree)
     assert find_predicates(concepts, tree.leaves())[0] == "[NP] of [NP]"
     assert [concept.label for concept in concepts if concept.primitive] == ["NN", "NN"]
+
+
+NESTED = {  # the same words and noun phrases under trees of three shapes
+    "[0, [1, 2]]": "(NP (NP (DT a) (NN {})) (PP (IN on) (NP (NP (JJ green) (NN grass)) (PP (IN by) (NP (NNS firs))))))",
+    "[[0, 1], 2]": "(S (NP (NP (DT a) (NN {})) (PP (IN on) (NP (JJ green) (NN grass)))) (VP (VBZ is) (NP (NNS firs))))",
+    "[0, 1, 2]": "(S (NP (DT a) (NN {})) (VP (IN on) (NP (JJ green) (NN grass)) (PP (IN near) (NP (NNS firs)))) (. .))",
+}
+
+
+def noun_phrases(structure):
+    parts, places = _noun_chunks(structure)
+    return [" ".join(parts[place].leaves()) for place in places]
+
+
+@pytest.mark.parametrize("own", NESTED)
+def test_a_foreign_tree_keeps_noun_phrases_and_has_the_shape_of_another_caption(own):
+    structures = {
+        f"{noun} {shape}": parse_bracketed(text.format(noun))
+        for shape, text in NESTED.items()
+        for noun in ("dog", "cat", "cow")
+    }
+    shapes = tree_shapes(structures.values())
+    assert shapes == {3: dict.fromkeys(NESTED, 3)}
+    drawn = Counter()
+    for seed in range(300):
+        structure = structures[f"dog {own}"]
+        changed = rebracketed("a dog", structure, "foreign", seed, shapes)
+        assert changed.leaves() == structure.leaves() and noun_phrases(changed) == noun_phrases(structure)
+        assert tree_shape(changed) == foreign_shape("a dog", structure, shapes, seed)
+        assert changed == rebracketed("a dog", structure, "foreign", seed, shapes), "the same each time"
+        drawn[tree_shape(changed)] += 1
+    # eight other captions, two of which have its own shape
+    assert all(abs(count / 300 - (2 if shape == own else 3) / 8) < 0.1 for shape, count in drawn.items())
+
+
+def test_a_caption_alone_with_its_number_of_noun_phrases_keeps_its_tree():
+    structure = parse_bracketed(NESTED["[0, [1, 2]]"].format("dog"))
+    for shapes in ({}, {4: {"[0, 1, 2, 3]": 7}}, {3: {"[0, [1, 2]]": 1}}):
+        assert foreign_shape("a dog", structure, shapes) is None
+        assert rebracketed("a dog", structure, "foreign", shapes=shapes) is structure
+    pair = parse_bracketed("(S (NP (DT a) (NN dog)) (VP (VBZ is) (PP (IN on) (NP (NN grass)))))")
+    joined = rebracketed("a dog", pair, "foreign", shapes={})
+    assert str(joined) == "(S (NP (DT a) (NN dog)) (VBZ is) (IN on) (NP (NN grass)))", "two can be joined in one way"
+
+
+@pytest.mark.parametrize(
+    "text, shape",
+    [
+        ("(S (VB run))", "[]"),
+        ("(NP (NN dog))", "[0]"),
+        (
+            "(S (NP (DT a) (NN dog)) (, ,) (NP (NP (DT a) (NN cat) (, ,)) (CC and) (NP (DT a) (NN cow))) (. .))",
+            "[0, [1, 2]]",
+        ),
+        ("(NP (NP (DT a) (NN dog)) (PP (IN in) (NP (NP (NN front)) (PP (IN of) (NP (DT a) (NN house))))))", "[0, 1]"),
+    ],
+)
+def test_a_shape_knows_no_marks_and_no_in_front_of(text, shape):
+    structure = parse_bracketed(text)
+    assert tree_shape(structure) == shape
+    for how in ("random", "chunks", "foreign"):
+        changed = rebracketed("it", structure, how)
+        assert changed.leaves() == structure.leaves() and noun_phrases(changed) == noun_phrases(structure)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "[0, 1]",
+        "[0, 1, 2, 3]",
+        "[0, [1], 2]",
+        "[1, 0, 2]",
+        "[0, 1, 2",
+        "0, 1, 2",
+        "[[0, 1, 2]]",
+        "[0, x, 2]",
+        "[0, null, 2]",
+    ],
+)
+def test_a_shape_that_joins_something_else_is_named(shape):
+    check_shapes({3: {"[0, [1, 2]]": 5}})
+    with pytest.raises(ValueError, match=re.escape(repr(shape)) + " is no shape of 3 noun phrases"):
+        check_shapes({3: {shape: 1}})
+
+
+def test_the_shapes_of_photo_captions_are_whole():
+    shapes = caption_shapes()
+    check_shapes(shapes)
+    assert sorted(shapes) == [3, 4, 5, 6, 7] and sum(shapes[3].values()) == 12139

@@ -11,6 +11,7 @@ from complearn.data.benchmarks.items import Choice
 from complearn.data.images import Transform
 from complearn.data.loading import Loader
 from complearn.data.pairs import Pair
+from complearn.data.regions import Regions
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
@@ -25,7 +26,6 @@ from complearn.models.composer.concepts import (
     TEXT,
     Concepts,
     GivenRegions,
-    Regions,
     _word_starts,
     concept_collate,
     present,
@@ -515,3 +515,100 @@ def test_an_image_without_regions_is_an_error_that_names_the_pair(tokenizer):
     with pytest.raises(ValueError, match="pair 0 has 4 features a region, this model reads 6"):
         model.collate([Pair(some_regions(1, width=4), "the dog", "0", "0")])
     assert GivenRegions not in model.collate([Pair(None, "the dog", "0", "0")])
+
+
+def test_foreign_trees_reach_a_batch_and_captions_that_are_alone_are_counted(tokenizer):
+    nested = "(NP (NP (DT the) (NN dog)) (PP (IN near) (NP (NP (DT the) (NN ball)) (PP (IN of) (NP (NN dog))))))"
+    two = "(NP (NP (DT the) (NN dog)) (PP (IN near) (NP (NN ball))))"
+    four = f"(S {two} (VP (VBZ runs) (PP (IN near) {two})))"
+    pairs = [pair(parse_bracketed(text), str(k)) for k, text in enumerate((nested, two, four))]
+    own = concept_collate(Transform(16), tokenizer)(pairs)[Concepts]
+    assert own.alone is None
+    shapes = {3: {"[0, [1, 2]]": 1, "[[0, 1], 2]": 1}}
+    collate = concept_collate(Transform(16), tokenizer, bracketing="foreign", shapes=shapes)
+    with pytest.warns(UserWarning, match="pair 2: the caption has a number of noun phrases that no other caption has"):
+        loader = Loader(pairs, collate, 3, 0)
+        batch = next(iter(loader.batches()))
+    order = [batch.keys.index(str(k)) for k in range(3)]
+    assert batch[Concepts].alone[order].tolist() == [False, False, True] and loader.counts["alone"] == 1
+    spans, before = (
+        [{tuple(line[:2]) for line in lines if line[1] > 0} for lines in table.tolist()]
+        for table in (batch[Concepts].table[order], own.table)
+    )
+    assert spans[0] - before[0] == {(1, 6)} and before[0] - spans[0] == {(4, 8)}, "the first two are joined now"
+    assert spans[1:] == before[1:]
+
+
+def test_shapes_are_refused_before_a_model_is_built():
+    with pytest.raises(ValueError, match="is no shape of 3 noun phrases"):
+        read_model({"kind": "composer", "bracketing": "foreign", "shapes": {"3": {"[0, 1]": 2}}})
+    with pytest.raises(ValueError, match="shapes are of foreign trees"):
+        read_model({"kind": "composer", "shapes": {"3": {"[0, 1, 2]": 2}}})
+    assert read_model({"kind": "vse", "bracketing": "foreign"}).shapes is None
+
+
+# --- where concepts look
+
+
+@pytest.mark.parametrize(
+    "layers, keys", [(1, "both"), (1, "regions"), (3, "both"), (3, "off"), (5, "regions"), (5, "off")]
+)
+def test_a_concept_looks_where_its_cross_attention_does(layers, keys, tokenizer):
+    model = model_of("composer", tokenizer, regions=6, layers=layers, primitives=keys)
+    first = some_regions(5)
+    second = some_regions(2, seed=1)
+    nested = parse_bracketed("(NP (NP (DT the) (NN dog)) (PP (IN near) (NP (DT the) (JJ red) (NN ball))))")
+    alone = parse_bracketed("(NP (DT the) (NN ball))")
+    pairs = [pair(nested, "0", first), pair(alone, "1", second)]
+    seen = {}
+
+    def watch(name):
+        def keep(block, inputs, _):
+            x, places, mask = inputs
+            query = block.query(block.norm1(x)).unflatten(-1, (block.heads, -1))
+            key = places.chunk(2, -1)[0].unflatten(-1, (block.heads, -1))
+            scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / query.shape[-1] ** 0.5
+            shares = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(-1).mean(1)
+            seen.setdefault(name, []).append(shares)
+
+        return keep
+
+    model.eval()
+    recursion = model.language
+    hooks = [block.register_forward_hook(watch("round")) for block in recursion.composition.text_cross]
+    if recursion.primitives.cross is not None:
+        hooks.append(recursion.primitives.cross.register_forward_hook(watch("noun")))
+    with torch.no_grad():  # one caption with one composed concept in front of its own two regions
+        batch = model.collate(pairs[1:])
+        regions, _ = model.vision(batch)
+        naive_vectors(recursion, regions[0], batch.ids[0], batch[Concepts].table[0])
+    for hook in hooks:
+        hook.remove()
+    sentence, *rest = model.looks(pairs)[1]
+    expected = [shares.mean(1)[0] for shares in seen.get("round", [])]
+    if keys != "off":
+        (noun,) = rest
+        shares = seen["noun"][0][0, :, -2:].mean(0)
+        assert torch.allclose(noun.weights, shares / shares.sum(), atol=1e-5)
+        assert (noun.start, noun.stop) == (4, 8)
+        expected = expected or [noun.weights]
+    assert torch.allclose(sentence.weights, torch.stack(expected).mean(0), atol=1e-5)
+    assert (sentence.start, sentence.stop) == (0, 8) and np.allclose(sentence.boxes, second.boxes)
+    for looks in model.looks(pairs):
+        assert all(abs(float(look.weights.sum()) - 1) < 1e-5 for look in looks)
+    assert len(model.looks(pairs)[0][0].weights) == 5
+
+
+def test_a_model_that_nowhere_looks_at_a_picture_has_no_looks(tokenizer):
+    model = model_of("composer", tokenizer, layers=1, primitives="off")
+    picture = np.zeros((16, 16, 3), np.uint8)
+    assert model.looks([pair(parse_bracketed("(NP (DT the) (NN ball))"), "1", picture)]) == [()]
+
+
+@pytest.mark.parametrize("fit, left, right", [("crop", 0.25, 0.75), ("pad", 0.0, 1.0), ("squash", 0.0, 1.0)])
+def test_places_are_those_of_the_whole_picture(fit, left, right, tokenizer):
+    model = model_of("composer", tokenizer, fit=fit)
+    wide = np.zeros((16, 32, 3), np.uint8)
+    (look, *_) = model.looks([pair(parse_bracketed("(NP (DT the) (NN ball))"), "1", wide)])[0]
+    assert look.boxes.shape == (4, 4) and [float(look.boxes[0, 0]), float(look.boxes[-1, 2])] == [left, right]
+    assert float(look.boxes[0, 1]) == (-0.5 if fit == "pad" else 0.0)

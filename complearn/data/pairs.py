@@ -35,7 +35,7 @@ class Pair:
     negatives: Any = None  # captions that are wrong for this image, a sequence
     negative_images: Mapping[str, Any] | None = None  # images of them, by caption; of a generated pair, they are drawn
     views: tuple[str, ...] | None = None  # other captions of the same image
-    regions: Any = None  # a `models.composer.concepts.Regions`, where a detector gave some
+    regions: Any = None  # `data.regions.Regions` or a file of them, where a detector gave some
     labels: Any = None  # class labels, by name
 
 # %% ../../nbs/data/pairs.ipynb #part02
@@ -229,6 +229,11 @@ class Collate:
     choose: bool = False  # draw one of `caption` and `views` for every sample
     pixels: bool = True  # read the images; off: a step reads what pairs have instead, such as regions
     steps: tuple[Step, ...] = ()  # each makes a part of the pairs and their draws, or several, or None
+
+    def __post_init__(self):
+        for step in self.steps:
+            if hasattr(step, "check_transform"):  # it says where things are in the picture, say
+                step.check_transform(self.transform)
 
     def caption(
         self,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Part', 'read', 'source_of', 'known_count', 'is_drawn', 'world_of', 'read_gallery', 'check_reader', 'read_source',
            'portable', 'read_joined', 'read_captions_alone', 'read_caption_words', 'read_disjoint', 'read_edited',
-           'read_corrected', 'read_split_part']
+           'read_regions', 'read_corrected', 'read_split_part']
 
 # %% ../../../nbs/data/readers/registry.ipynb #9e953dce
 import inspect
@@ -29,6 +29,7 @@ from ..pairs import Pair
 from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
 from .files import read_pictures
+from .regions import with_regions
 from ..reports import READERS, BadData, Pairs, Report, existing_path, join_pairs
 from ..sprites import clipart, galleries, stamps  # noqa: F401
 from ..streams import PairStream
@@ -370,6 +371,26 @@ def _edited_files(
 
 
 read_edited.files = _edited_files  # see `data.pair_table`
+
+# %% ../../../nbs/data/readers/registry.ipynb #rgr00002
+@READERS.register("regions")
+def read_regions(
+    source: Part,  # the data set: {"name": reader, "args": {...}}
+    file: str,  # a folder with a file for each picture, or one .npz, .parquet, .jsonl, .csv or .tsv of all
+    unit: str = "shares",  # of boxes: "shares" of the picture, or "pixels"
+    most: int = 100,  # regions of a picture that are kept, the first ones
+    max_bad: float = 0.01,  # share of pairs that may be skipped, because nobody gave regions of their pictures
+    check: str = "auto",  # read every file of a folder now: "all", "none", or "auto" where there are at most 20,000
+    allow_outside: bool = False,  # follow links out of the folder
+) -> Pairs:
+    """Read a data set with the regions of its pictures: features, boxes or both (see `data.readers.regions`).
+
+    A model reads them whose configuration says how many features a region has (`regions: 2048`), or that its own
+    features are taken inside the boxes (`regions: boxes`)."""
+    pairs = read_source(source)
+    if hasattr(pairs, "world"):
+        raise ValueError("a generated world makes its pairs on demand, and no file has regions of them")
+    return with_regions(pairs, file, unit, most, max_bad, check, allow_outside)
 
 # %% ../../../nbs/data/readers/registry.ipynb #dfabe382
 def _correct_trees(

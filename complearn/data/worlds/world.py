@@ -19,6 +19,7 @@ from ...core.files import cache_dir
 from ...core.results import code_version
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
+from ..boxes import PhraseBoxes, boxes_of, plain_phrases
 from ..divergence.measure import compound_divergence, most_divergent
 from ..exchanges import bag_of_words
 from ..images import load_images
@@ -40,7 +41,7 @@ from .rendering import Scene
 from .splits import Split, compounds, held_out_pairs, primitives
 from ...language.scenes.grammar import Caption, say
 from ...language.scenes.graphs import SceneGraph
-from ...language.scenes.propositions import Statement
+from ...language.scenes.propositions import Statement, referents
 from ...language.scenes.sampling import PICTURED
 
 # %% ../../../nbs/data/worlds/world.ipynb #6d411d19
@@ -206,6 +207,32 @@ class World:
     def stated(self, part: str, k: int) -> Statement:
         "Return the statement of the caption of pair number k of a part."
         return self.draw(part, self._drawn_number(part, k))[1]
+
+    def phrased(
+        self,
+        n: int = 500,  # pairs, the first ones
+        part: str = "test",  # "train", "seen" or "test"
+    ) -> list[Pair]:
+        "Pairs whose labels say where the things of each phrase are, see `data.boxes.phrases_of`."
+        pairs = []
+        for k in range(min(n, len(getattr(self, part)))):
+            pair = getattr(self, part)[k]
+            number = self._drawn_number(part, k)
+            graph, statement = self.draw(part, number)
+            caption = self.say(statement, derive(self.config.seed, "wording", part, number))
+            starts = [0]  # of each word
+            for word in caption.text.split(" "):
+                starts.append(starts[-1] + len(word) + 1)
+            boxes = boxes_of(replace(pair, labels=None))
+            phrases = []
+            for (clause, slot), items in referents(statement, graph).items():
+                spans = [span for span in caption.spans if span.atom[:2] == (clause, slot)]
+                if spans and len(boxes) == len(graph.items):
+                    first = starts[min(span.start for span in spans)]
+                    last = starts[max(span.stop for span in spans)] - 1
+                    phrases.append(PhraseBoxes(first, last, tuple(boxes[item] for item in items)))
+            pairs.append(replace(pair, labels={"phrases": plain_phrases(phrases)}))
+        return pairs
 
     @cached_property
     def space(self) -> str:

@@ -4,13 +4,17 @@
 
 # %% auto #0
 __all__ = ['NOUN_TAGS', 'PHRASE_LABELS', 'GOVERNORS', 'JOINED', 'LABELS', 'BRACKETINGS', 'is_mark', 'find_concepts',
-           'find_predicates', 'concept_heights', 'prune_tree', 'pruned_tree', 'prune_parse', 'rebracketed']
+           'find_predicates', 'concept_heights', 'prune_tree', 'pruned_tree', 'prune_parse', 'tree_shape',
+           'tree_shapes', 'check_shapes', 'caption_shapes', 'foreign_shape', 'rebracketed']
 
 # %% ../../../nbs/language/concepts/rules.ipynb #imports0
+import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
@@ -221,12 +225,14 @@ def prune_parse(
 # %% ../../../nbs/language/concepts/rules.ipynb #rt280002
 def _noun_chunks(
     tree: Tree,
-) -> list[Tree]:  # noun phrases without a phrase that governs, single nouns, and tags of the words between
-    "A sentence as a row of noun phrases and words."
+) -> tuple[list[Tree], list[int]]:  # noun phrases without a phrase that governs, and words; places of the former
+    "A sentence as a row of noun phrases (single nouns too) and words between them."
     rows = list(walk(tree))
     words = tree.leaves()
     tags = {start: node for node, start, stop in rows if stop == start + 1}  # the innermost node of each word
-    nouns = [tags[k].label in NOUN_TAGS and not is_mark(word) for k, word in enumerate(words)]
+    lower = [word.lower() for word in words]
+    relations = {k for k in range(1, len(words) - 1) if tuple(lower[k - 1 : k + 2]) in JOINED}
+    nouns = [tags[k].label in NOUN_TAGS and not is_mark(word) and k not in relations for k, word in enumerate(words)]
 
     def is_chunk(node: Tree, start: int, stop: int) -> bool:
         inside = [k for k in range(start, stop) if nouns[k]]
@@ -236,13 +242,134 @@ def _noun_chunks(
         return (node.label in ("NP", "NX") or stop == start + 1) and below <= {"NP", "NX", "ADJP", "QP"}
 
     chunks = []
+    places = []
     place = 0
     for node, start, stop in rows:  # parents first
         if start < place or not is_chunk(node, start, stop):
             continue
-        chunks += [tags[k] for k in range(place, start)] + [node]
+        chunks += [tags[k] for k in range(place, start)]
+        places.append(len(chunks))
+        chunks.append(node)
         place = stop
-    return chunks + [tags[k] for k in range(place, len(words))]
+    return chunks + [tags[k] for k in range(place, len(words))], places
+
+# %% ../../../nbs/language/concepts/rules.ipynb #shp00002
+def _nested(
+    spans: set[tuple[int, int]],  # of numbers that are joined
+    start: int,  # the first number
+    stop: int,  # the one after the last
+) -> list:
+    "Numbers in nested lists, one list for each span."
+    shape = []
+    number = start
+    while number < stop:
+        ends = [last for first, last in spans if first == number and last <= stop and (first, last) != (start, stop)]
+        end = max(ends, default=number + 1)
+        shape.append(number if end == number + 1 else _nested(spans, number, end))
+        number = end
+    return shape
+
+
+def tree_shape(
+    tree: Tree,  # of a sentence
+) -> str:  # JSON, such as "[0, [1, 2]]" of three noun phrases; "[]" without one
+    "Return how the concepts of a tree join its noun phrases."
+    parts, places = _noun_chunks(tree)
+    firsts = []  # the first word of each noun phrase that is no mark, since concepts begin and end without marks
+    count = 0
+    for part in parts:
+        leaves = part.leaves()
+        firsts.append(count + next((k for k, word in enumerate(leaves) if not is_mark(word)), 0))
+        count += len(leaves)
+    spans = set()
+    for concept in find_concepts(tree):
+        inside = [k for k, place in enumerate(places) if concept.start <= firsts[place] < concept.stop]
+        if len(inside) > 1:
+            spans.add((inside[0], inside[-1] + 1))
+    return json.dumps(_nested(spans, 0, len(places)))
+
+
+def tree_shapes(
+    trees: Iterable[Tree | None],  # of captions; None where one has no tree
+) -> dict[int, dict[str, int]]:  # number of noun phrases -> shape, see `tree_shape` -> captions that have it
+    "Count the shapes of the trees of some captions, such as those that a model is trained on."
+    counts: dict[int, dict[str, int]] = {}
+    for shape, captions in Counter(tree_shape(tree) for tree in trees if tree is not None).most_common():
+        if shape != "[]":
+            counts.setdefault(shape.count(",") + 1, {})[shape] = captions
+    return dict(sorted(counts.items()))
+
+
+def check_shapes(
+    shapes: Mapping[int, Mapping[str, int]],  # see `tree_shapes`; from a person's hand
+) -> None:
+    "Raise ValueError that names the first shape which does not join as many noun phrases as it is said to."
+    for size, counts in shapes.items():
+        for shape in counts:
+            numbers = shape.translate(str.maketrans("[]", "  ")).split(",")
+            try:
+                in_order = [int(number) for number in numbers] == list(range(size))
+                right = in_order and (shape == "[0]" or _is_shape(json.loads(shape)))
+            except ValueError:
+                right = False
+            if not right:
+                example = json.dumps(list(range(size)))
+                raise ValueError(f"{shape!r} is no shape of {size} noun phrases; one is {example!r}, see tree_shapes")
+
+
+def _is_shape(
+    value: object,  # a value of JSON
+) -> bool:
+    "Whether a value is a list of numbers and of lists of two or more such."
+    if not isinstance(value, list) or len(value) < 2:
+        return False
+    return all(isinstance(child, int) or _is_shape(child) for child in value)
+
+# %% ../../../nbs/language/concepts/rules.ipynb #shp00004
+@cache
+def caption_shapes() -> dict[int, dict[str, int]]:
+    "Return how often the captions of COCO's validation have each shape, for 3 to 7 noun phrases (see `tree_shapes`)."
+    text = (files("complearn.language.concepts") / "caption_shapes.json").read_text(encoding="utf-8")
+    return {int(size): counts for size, counts in json.loads(text)["shapes"].items()}
+
+# %% ../../../nbs/language/concepts/rules.ipynb #shp00005
+def foreign_shape(
+    caption: str,
+    tree: Tree,  # of its words
+    shapes: Mapping[int, Mapping[str, int]] | None = None,  # see `tree_shapes`; None: `caption_shapes`
+    seed: int = 0,
+) -> str | None:  # see `tree_shape`; None where no other caption has as many noun phrases
+    """Draw the shape of another caption with as many noun phrases, as often as captions have it; chance depends on seed
+    and caption alone. One caption of the tree's own shape is left out, since it may be this one."""
+    own = tree_shape(tree)
+    size = own.count(",") + 1
+    if size < 3:  # there is one way to join them
+        return own
+    counts = dict(sorted((caption_shapes() if shapes is None else shapes).get(size, {}).items()))
+    if own in counts:
+        counts[own] -= 1
+    total = sum(counts.values())
+    if not total:
+        return None
+    names = list(counts)
+    return names[rng(seed, "foreign", caption).choice(len(names), p=[count / total for count in counts.values()])]
+
+# %% ../../../nbs/language/concepts/rules.ipynb #shp00007
+def _join_as(
+    shape: Sequence,  # numbers of noun phrases in nested lists
+    parts: Sequence[Tree],  # noun phrases, and words between them
+    places: Sequence[int],  # of the noun phrases
+) -> tuple[Tree, ...]:  # the parts of the phrase that has all of them
+    "Join noun phrases as a shape says; words between two of them go where these are joined."
+    joined: list[Tree] = []
+    for k, child in enumerate(shape):
+        first = child
+        while not isinstance(first, int):
+            first = first[0]
+        if k:
+            joined += parts[places[first - 1] + 1 : places[first]]
+        joined.append(parts[places[child]] if isinstance(child, int) else Tree("NP", _join_as(child, parts, places)))
+    return tuple(joined)
 
 
 @cache
@@ -253,37 +380,46 @@ def _tree_count(
     return math.comb(2 * leaves - 2, leaves - 1) // leaves
 
 
-def _join_at_random(
-    parts: Sequence[Tree],  # noun phrases, and words between them
-    places: Sequence[int],  # of the noun phrases
+def _random_shape(
+    start: int,  # number of the first noun phrase
+    stop: int,  # the one after the last
     draw: np.random.Generator,
-) -> tuple[Tree, ...]:  # a single noun phrase, or the parts of a phrase
-    "Join noun phrases two by two; words between two of them go where these are joined."
-    if len(places) == 1:
-        return (parts[places[0]],)
-    counts = [_tree_count(k) * _tree_count(len(places) - k) for k in range(1, len(places))]
-    cut = 1 + int(draw.choice(len(counts), p=np.array(counts) / sum(counts)))
-    sides = [_join_at_random(parts, side, draw) for side in (places[:cut], places[cut:])]
-    first, second = (side[0] if len(side) == 1 else Tree("NP", side) for side in sides)
-    return first, *parts[places[cut - 1] + 1 : places[cut]], second
+) -> list:
+    "Draw a shape that joins noun phrases two by two; all are equally likely."
+    size = stop - start
+    if size == 1:
+        return [start]
+    counts = [_tree_count(k) * _tree_count(size - k) for k in range(1, size)]
+    cut = start + 1 + int(draw.choice(len(counts), p=np.array(counts) / sum(counts)))
+    sides = [_random_shape(start, cut, draw), _random_shape(cut, stop, draw)]
+    return [side[0] if len(side) == 1 else side for side in sides]
 
 
-BRACKETINGS = ("given", "random", "chunks")
+BRACKETINGS = ("given", "random", "chunks", "foreign")
 
 
 def rebracketed(
     caption: str,
     tree: Tree,  # of its words
-    how: str,  # one of `BRACKETINGS`: as it is; noun phrases joined at random; or side by side
+    # one of `BRACKETINGS`: as it is; noun phrases joined at random, side by side, or as another caption joins its own
+    how: str,
     seed: int = 0,
+    shapes: Mapping[int, Mapping[str, int]] | None = None,  # of other captions, see `tree_shapes`; None: COCO's
 ) -> Tree:  # with the same words, tags and noun phrases
-    "Return a caption's tree with other phrases above its noun phrases; chance depends on seed and caption alone."
+    """Return a caption's tree with other phrases above its noun phrases; chance depends on seed and caption alone.
+
+    With "foreign", a caption keeps its tree where no other has as many noun phrases (see `foreign_shape`)."""
     check_choice("bracketing", how, BRACKETINGS)
     if how == "given":
         return tree
-    parts = _noun_chunks(tree)
-    places = [k for k, part in enumerate(parts) if any(node.label in NOUN_TAGS for node, *_ in walk(part))]
+    parts, places = _noun_chunks(tree)
     if how == "random" and len(places) > 1:
-        joined = _join_at_random(parts, places, rng(seed, "bracketing", caption))
+        joined = _join_as(_random_shape(0, len(places), rng(seed, "bracketing", caption)), parts, places)
+        parts = [*parts[: places[0]], *joined, *parts[places[-1] + 1 :]]
+    elif how == "foreign" and len(places) > 1:
+        shape = foreign_shape(caption, tree, shapes, seed)
+        if shape is None:
+            return tree
+        joined = _join_as(json.loads(shape), parts, places)
         parts = [*parts[: places[0]], *joined, *parts[places[-1] + 1 :]]
     return Tree(tree.label, tuple(parts))

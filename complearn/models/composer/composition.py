@@ -50,13 +50,32 @@ class CrossBlock(nn.Module):
         "Keys and values."
         return self.key_value(self.norm_context(context))
 
+    def _asked(
+        self,
+        x: Float[Tensor, "item token width"],  # who looks
+    ) -> Float[Tensor, "item head token part"]:
+        "The queries."
+        return rearrange(self.query(self.norm1(x)), "b n (h d) -> b h n d", h=self.heads)
+
+    def attention(
+        self,
+        x: Float[Tensor, "item token width"],  # who looks
+        keys: Float[Tensor, "item place two_inner"],  # from `keys`
+        mask: Bool[Tensor, "item place"],  # True where a place may be looked at
+    ) -> Float[Tensor, "item token place"]:  # sums to 1 over places
+        "Return how much of each place comes to who looks at it, as a mean over heads."
+        query = self._asked(x)
+        key = rearrange(keys, "b n (two h d) -> two b h n d", two=2, h=self.heads)[0]
+        scores = query @ key.transpose(2, 3) * query.shape[3] ** -0.5
+        return scores.masked_fill(~rearrange(mask, "b n -> b 1 1 n"), -torch.inf).softmax(-1).mean(1)
+
     def forward(
         self,
         x: Float[Tensor, "item token width"],  # who looks
         keys: Float[Tensor, "item place two_inner"],  # from `keys`
         mask: Bool[Tensor, "item place"],  # True where a place may be looked at
     ) -> Float[Tensor, "item token width"]:
-        query = rearrange(self.query(self.norm1(x)), "b n (h d) -> b h n d", h=self.heads)
+        query = self._asked(x)
         key, value = rearrange(keys, "b n (two h d) -> two b h n d", two=2, h=self.heads)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=rearrange(mask, "b n -> b 1 1 n"))
         x = x + self.outer(rearrange(mixed, "b h n d -> b n (h d)"))
@@ -112,6 +131,8 @@ class CompositionTransformer(nn.Module):
         regions: Float[Tensor, "image region width"],  # from `look`
         region_mask: Bool[Tensor, "image region"],  # True where a region is real
         images: Int64[Tensor, "concept"],  # the picture in front of each concept
+        # gets, for each cross-attention, how much of each region comes to a concept's slots: (concept, region)
+        maps: list[Tensor] | None = None,
     ) -> Float[Tensor, "concept width"]:  # what its slots say at the end
         slot_key = rearrange(slot_mask, "b n -> b 1 1 n")
         image_slots = None
@@ -123,6 +144,8 @@ class CompositionTransformer(nn.Module):
                 keys = cross.keys(regions)[images]
             else:
                 keys = cross.keys(image_slots)
+            if maps is not None:
+                maps.append(masked_mean(cross.attention(x, keys, mask), slot_mask))
             before = x
             x = cross(x, keys, mask)
             if round < len(self.image_cross):
@@ -158,6 +181,38 @@ class PrimitiveEncoder(nn.Module):
             self.cross = CrossBlock(width, fitting_heads(width, heads), 1)
         self.norm = nn.LayerNorm(width)
 
+    def _seen(
+        self,
+        words: Float[Tensor, "concept token width"],  # scaled
+        mask: Bool[Tensor, "concept token"],
+        regions: Float[Tensor, "image region width"],
+        region_mask: Bool[Tensor, "image region"],
+        images: Int64[Tensor, "concept"],
+    ) -> tuple[Float[Tensor, "concept place two_inner"], Bool[Tensor, "concept place"]]:  # sub-words first, if any
+        "The keys of each primitive, and where they are real."
+        keys = self.cross.keys(regions)[images]
+        visible = region_mask[images]
+        if self.keys == "both":
+            keys = torch.cat([self.cross.keys(words), keys], 1)
+            visible = torch.cat([mask, visible], 1)
+        return keys, visible
+
+    def attention(
+        self,
+        words: Float[Tensor, "concept token width"],  # sub-words of each primitive
+        mask: Bool[Tensor, "concept token"],  # True where a sub-word is real
+        regions: Float[Tensor, "image region width"],
+        region_mask: Bool[Tensor, "image region"],  # True where a region is real
+        images: Int64[Tensor, "concept"],  # the picture in front of each primitive
+    ) -> Float[Tensor, "concept region"]:  # sums to 1; zeros where a primitive does not look
+        "Return how much of each region comes to a primitive, among what comes from regions; a mean over its sub-words."
+        if self.cross is None:
+            return regions.new_zeros(len(words), regions.shape[1])
+        words = self.scale(words)
+        weights = self.cross.attention(words, *self._seen(words, mask, regions, region_mask, images))
+        weights = masked_mean(weights[..., -regions.shape[1] :], mask)
+        return weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)
+
     def forward(
         self,
         words: Float[Tensor, "concept token width"],  # sub-words of each primitive
@@ -168,12 +223,7 @@ class PrimitiveEncoder(nn.Module):
     ) -> Float[Tensor, "concept width"]:
         words = self.scale(words)
         if self.cross is not None:
-            keys = self.cross.keys(regions)[images]
-            visible = region_mask[images]
-            if self.keys == "both":
-                keys = torch.cat([self.cross.keys(words), keys], 1)
-                visible = torch.cat([mask, visible], 1)
-            words = self.cross(words, keys, visible)
+            words = self.cross(words, *self._seen(words, mask, regions, region_mask, images))
         return self.norm(masked_mean(words, mask))
 
 # %% ../../../nbs/models/composer/composition.ipynb #474093e4

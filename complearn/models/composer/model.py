@@ -7,6 +7,7 @@ __all__ = ['PairConfig', 'ComposerConfig', 'Composer', 'TwoStreamConfig', 'TwoSt
 
 # %% ../../../nbs/models/composer/model.ipynb #imports0
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,10 +18,12 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from ...data.pairs import Batch
+from ...data.pairs import Batch, Pair
+from ...data.regions import picture_size, whole_boxes
+from ...language.concepts.rules import check_shapes
 from .composition import CrossBlock, perceptron
-from .concepts import check_trees, present
-from .pairing import SEARCH_FAULT, PairInputs, PairScorer, concept_texts
+from .concepts import START, STOP, Concepts, check_trees, present
+from .pairing import SEARCH_FAULT, Look, PairInputs, PairScorer, concept_texts
 from .recursion import Recursion
 from ..grounded.matchmap import masked_mean
 from ..grounded.model import tower_specs
@@ -41,14 +44,19 @@ class PairConfig:
     fit: Literal["crop", "pad", "squash"] | None = None
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
     stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
-    # features of the regions that pairs bring; None: regions are the vision tower's places
-    regions: PositiveInt | None = None
+    # features of the regions that pairs bring; "boxes": the vision tower's, inside the boxes that pairs bring; None:
+    # regions are the vision tower's places
+    regions: PositiveInt | Literal["boxes"] | None = None
     # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
     trees: str = "given"
     # share of phrases that trees lose at random, the same ones each time (Table 7)
     prune: Annotated[float, Field(ge=0, le=1)] = 0.0
-    # above noun phrases: the tree's phrases, random ones, or none (noun phrases side by side); controls of the tree
-    bracketing: Literal["given", "random", "chunks"] = "given"
+    # above noun phrases: the tree's phrases; controls of it are random ones, none (noun phrases side by side), and
+    # those of another caption with as many noun phrases
+    bracketing: Literal["given", "random", "chunks", "foreign"] = "given"
+    # of foreign trees: number of noun phrases -> shape -> captions, see `language.concepts.rules.tree_shapes`; None:
+    # those of COCO's captions
+    shapes: dict[int, dict[str, PositiveInt]] | None = None
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
     # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
     cross_width: PositiveInt | None = None
@@ -58,6 +66,12 @@ class PairConfig:
         check_tower(self.vision, "vision")
         check_tower(self.text, "text")
         check_trees(self.trees)
+        if self.regions == "boxes" and self.fit not in (None, "squash"):
+            raise ValueError(f"boxes are in shares of the whole picture; say fit 'squash', not {self.fit!r}")
+        if self.shapes is not None:
+            if self.bracketing != "foreign":
+                raise ValueError(f'shapes are of foreign trees: say bracketing "foreign", not {self.bracketing!r}')
+            check_shapes(self.shapes)
 
 # %% ../../../nbs/models/composer/model.ipynb #c6d74e90
 @dataclass(frozen=True)
@@ -101,6 +115,34 @@ class Composer(PairScorer):
 
     def sentences(self, concepts: Int64[Tensor, "caption concept column"]) -> Int64[Tensor, "caption concept column"]:
         return concepts
+
+    def looks(
+        self,
+        pairs: Sequence[Pair],  # pictures with captions, and trees where the model does not parse
+    ) -> list[tuple[Look, ...]]:  # of each pair; the sentence first, without concepts that do not look at pictures
+        "Return where the concepts of each caption look in its picture (see `Recursion.attention`), in full precision."
+        batch = self.collate(pairs)
+        concepts = batch[Concepts]
+        index = torch.arange(len(pairs), device=self.device)[:, None].expand(-1, 2)
+        with evaluation_mode(self), full_precision(self.device):
+            there = batch.to(self.device)
+            regions, mask = self.vision(there)
+            weights = self.language.attention(regions, mask, there.ids, there[Concepts].table, index).cpu()
+            boxes = self.vision.boxes(there).cpu()
+        found = []
+        for k, pair in enumerate(pairs):
+            real = mask[k].cpu()
+            places = boxes[k, real]
+            if self.config.regions is None:  # a grid in the square that the tower sees
+                size = picture_size(pair.image)
+                places = torch.from_numpy(whole_boxes(places.numpy(), size, self.collate.transform.fit))
+            spans = concepts.spans[k]
+            looks = []
+            for line, share in zip(concepts.table[k].tolist(), weights[k]):
+                if line[STOP] > 0 and share.sum() > 0:
+                    looks.append(Look(spans[line[START]][0], spans[line[STOP] - 1][1], share[real].float(), places))
+            found.append(tuple(looks))
+        return found
 
 
 def _pair_specs(

@@ -204,6 +204,29 @@ class Recursion(nn.Module):
         pairs: Int64[Tensor, "pair 2"],  # image and caption
     ) -> Float[Tensor, "pair concept width"]:  # zeros where a caption has fewer concepts
         "The vectors of the concepts of each pair's caption in front of its picture."
+        return self._compose(regions, region_mask, ids, concepts, pairs)[0]
+
+    def attention(
+        self,
+        regions: Float[Tensor, "image region width"],
+        region_mask: Bool[Tensor, "image region"],  # True where a region is real
+        ids: Int64[Tensor, "caption token"],
+        concepts: Int64[Tensor, "caption concept column"],
+        pairs: Int64[Tensor, "pair 2"],  # image and caption
+    ) -> Float[Tensor, "pair concept region"]:  # sums to 1 over regions; zeros where a concept does not look
+        """Return where each concept looks: the regions' shares in its cross-attention, as a mean over heads, sub-words
+        or slots, and rounds. A concept without cross-attention of its own looks where those that fill it look."""
+        return self._compose(regions, region_mask, ids, concepts, pairs, looks=True)[1]
+
+    def _compose(
+        self,
+        regions: Float[Tensor, "image region width"],
+        region_mask: Bool[Tensor, "image region"],
+        ids: Int64[Tensor, "caption token"],
+        concepts: Int64[Tensor, "caption concept column"],
+        pairs: Int64[Tensor, "pair 2"],
+        looks: bool = False,  # return where concepts look, too
+    ) -> tuple[Float[Tensor, "pair concept width"], Float[Tensor, "pair concept region"] | None]:
         texts = _make_templates(ids, concepts)
         composed = texts.levels > 0
         slots = self.predicates(*(part[composed] for part in (texts.ids, texts.mask, texts.labels)))
@@ -219,6 +242,7 @@ class Recursion(nn.Module):
         sizes = torch.bincount(texts.levels[template]).tolist()
         begin = 0
         vectors = regions.new_zeros(0, regions.shape[-1])
+        seen = regions.new_zeros(0, regions.shape[1])  # where the concepts of lower levels look
         looked_at = self.composition.look(regions, region_mask)
         embedding = _word_embedding(self.tower)
         for level, size in enumerate(sizes):
@@ -234,15 +258,28 @@ class Recursion(nn.Module):
             if level == 0:
                 if size:
                     (ids_here, mask, images), inverse = _distinct(ids_here[:, 1:], mask[:, 1:], images)
-                    vectors = self.primitives(embedding(ids_here), mask, regions, region_mask, images)[inverse]
+                    inputs = (embedding(ids_here), mask, regions, region_mask, images)
+                    vectors = self.primitives(*inputs)[inverse]
+                    if looks:
+                        seen = self.primitives.attention(*inputs)[inverse]
                 continue
             x = slots[slot_rows[texts_here], :widest]
             bound = children >= 0
-            inside = vectors[rank[(offsets[pair_rows[rows]][:, None] + children)[bound]]]
-            x = x.index_put((bound,), self.modulator(x[bound], inside).to(x.dtype))
-            vectors = torch.cat([vectors, self.composition(x, mask, looked_at, region_mask, images)])
-        out = vectors.new_zeros(len(pairs), concepts.shape[1], vectors.shape[-1])
-        return out.index_put((pair_rows, numbers), vectors[rank])
+            fillers = rank[(offsets[pair_rows[rows]][:, None] + children)[bound]]
+            x = x.index_put((bound,), self.modulator(x[bound], vectors[fillers]).to(x.dtype))
+            maps: list[Tensor] | None = [] if looks else None
+            vectors = torch.cat([vectors, self.composition(x, mask, looked_at, region_mask, images, maps)])
+            if maps:
+                seen = torch.cat([seen, torch.stack(maps).mean(0)])
+            elif looks:
+                inside = regions.new_zeros(size, regions.shape[1]).index_add(0, bound.nonzero()[:, 0], seen[fillers])
+                seen = torch.cat([seen, inside / inside.sum(-1, keepdim=True).clamp(min=1e-12)])
+
+        def laid_out(values: Tensor) -> Tensor:
+            out = values.new_zeros(len(pairs), concepts.shape[1], values.shape[-1])
+            return out.index_put((pair_rows, numbers), values[rank])
+
+        return laid_out(vectors), laid_out(seen) if looks else None
 
 
 def _distinct(

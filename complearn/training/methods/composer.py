@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['BALANCES', 'vse', 'two_stream', 'SENTENCES', 'OF_CONCEPTS', 'COMPOSER_ROWS', 'composer', 'row_losses',
-           'composer_rows']
+           'composer_rows', 'with_shapes']
 
 # %% ../../../nbs/training/methods/composer.ipynb #340394c9
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import nn
 
 from ...core.config import check_choice
+from ...language.concepts.rules import tree_shapes
+from ...language.trees import Tree
 from ..engine.phases import Phase
 from .registry import METHODS, method
 from ..objectives.alignment import Alignment
@@ -148,10 +150,14 @@ def _row_label(
 
     sayings = {"modulator": str, "primitives": "nouns {}".format, "prune": "{:.0%} pruned".format, "layers": plural}
     sayings |= {"reach": {"paper": "read as in the paper", "even": "read evenly"}.get}
-    sayings |= {"bracketing": {"random": "random trees", "chunks": "noun phrases side by side"}.get}
-    parts += [
-        sayings[key](value) if key in sayings else f"{key} {value}" for key, value in row.get("model", {}).items()
-    ]
+    bracketings = {
+        "random": "random trees",
+        "chunks": "noun phrases side by side",
+        "foreign": "trees of other captions",
+    }
+    sayings |= {"bracketing": bracketings.get}
+    model = {key: value for key, value in row.get("model", {}).items() if key != "shapes"}
+    parts += [sayings[key](value) if key in sayings else f"{key} {value}" for key, value in model.items()]
     parts += ["losses as in the paper"] if row.get(name, {}).get("balance") == "paper" else []
     return ", ".join([name, *parts])
 
@@ -176,7 +182,9 @@ COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "nll": _by_label(_composer(mvsa="nll")),
     "modulator": _by_label(*(_sized(modulator=form) for form in ("mlp", "replace"))),
     "primitives": _by_label(*(_sized(primitives=keys) for keys in ("regions", "off"))),
-    "trees": _by_label(*(_composer(**SENTENCES) | {"model": {"bracketing": how}} for how in ("random", "chunks"))),
+    "trees": _by_label(
+        *(_composer(**SENTENCES) | {"model": {"bracketing": how}} for how in ("random", "chunks", "foreign"))
+    ),
     "pruned": _by_label(*(_sized(prune=share) for share in (0.1, 0.3, 0.5))),
     "reach": _by_label(_sized(reach="paper")),
     "balance": _by_label(_composer(balance="paper")),
@@ -214,3 +222,18 @@ def composer_rows(
     return {
         label: {**row, **stated(row), **({"model": model(row)} if model(row) else {})} for label, row in names.items()
     }
+
+
+def with_shapes(
+    rows: Mapping[str, dict],  # label -> row of a study, from `composer_rows`
+    trees: Iterable[Tree | None],  # of the captions that are trained on
+) -> dict[str, dict]:
+    "Return the rows; those with trees of other captions take these from the given ones, where they name none."
+    if not any(_is_foreign(row) for row in rows.values()):
+        return dict(rows)
+    model = {"shapes": {str(size): counts for size, counts in tree_shapes(trees).items()}}  # as JSON has it
+    return {label: row | {"model": model | row["model"]} if _is_foreign(row) else row for label, row in rows.items()}
+
+
+def _is_foreign(row: Mapping[str, Any]) -> bool:
+    return row.get("model", {}).get("bracketing") == "foreign"
