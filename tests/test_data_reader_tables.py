@@ -292,6 +292,7 @@ CASES = [
 LISTS = {
     *("generated", "objects", "photos", "gallery", "abstract_scenes", "trifeature", "hue_ring"),
     "quilts",
+    "regions",  # features are no rows of a table of pairs
     "sign_patterns",
     *("celeba", "cifar_mnist", "stl10", "nlvr", "visual_genome"),
 }
