@@ -111,7 +111,7 @@ CONFIRMATORY = DeclaredStudy(
 )  # fmt: skip
 BOTTLENECK = DeclaredStudy(
     "Iterated learning with a bottleneck",
-    "Fixed on 2026-11-27, before any of its runs: twelve worlds of 80,000 pairs, half of the combinations "
+    "Fixed on 2026-11-27, before any of its runs: twelve worlds of some 25,000 captions, half of the combinations "
     "held out, eight generations, one newcomer for each teacher.",
     "bottleneck",
     range(200, 212),
