@@ -13,7 +13,7 @@ from conftest import ROOT
 from documents import document
 from scipy import stats
 
-from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY, DECLARED, _decided, declared_table
+from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY, DECLARED, MATTERS, _decided, declared_table
 from complearn.analysis.claims.definitions import (
     BIND,
     CAUSAL_LENS,
@@ -462,8 +462,8 @@ def test_a_comparison_of_the_confirmatory_study_has_no_verdict_before_all_its_wo
 )
 def test_the_fixed_rule_of_the_confirmatory_study_asks_the_side_of_zero_first(low, high, word):
     test = {"mean": (low + high) / 2, "low": low, "high": high, "p_t": 0.5}
-    assert _decided(CONFIRMATORY, test, None)["verdict"] == word
-    assert WORDS.keys() >= {verdict(low, high, least=CONFIRMATORY.least)} and CONFIRMATORY.least == LEAST_BINDING.value
+    assert _decided(test, None)["verdict"] == word
+    assert WORDS.keys() >= {verdict(low, high, least=MATTERS)} and MATTERS == LEAST_BINDING.value
 
 
 def test_the_primary_comparison_keeps_its_result():

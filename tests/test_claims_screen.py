@@ -251,6 +251,8 @@ def test_an_open_claim_says_how_many_seeds_and_how_much_processor_time_it_takes(
     assert what_it_takes(a_claim(least=0.1), study, "open").startswith("another setting; its 5 seeds")
     without = a_study(0.8 + gains, [0.8] * 5)
     assert "not on record" in what_it_takes(a_claim(least=0.005), without, "open")
+    no_harm = int(what_it_takes(a_claim(least=0.005, margin=0.001), study, "open").split()[0])
+    assert paired_power(0.006, spread, no_harm - 1) < 0.8 <= paired_power(0.006, spread, no_harm)
     for word in ("holds", "opposite", "by construction"):
         assert what_it_takes(a_claim(), study, word) == ""
     for word in ("at chance", "ceiling"):

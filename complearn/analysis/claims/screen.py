@@ -464,13 +464,13 @@ def _seeds_needed(
     claim: Claim,
     study: StudyResults,  # the declared setting
 ) -> tuple[int, int] | None:  # seeds needed, seeds measured; None where no spread was measured
-    "How many seeds a claim and each of its controls take to see the smallest effect of interest."
+    "How many seeds a claim or one of its controls takes, whichever takes most; a margin adds to the effect."
     counts = []
     for one in (claim, *claim.controls):
         _, differences = contrast(one, study.rows_of(one))
         deviation = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
         if deviation > 0:
-            counts.append((pairs_needed(one.matters, deviation), len(differences)))
+            counts.append((pairs_needed(one.matters + one.margin, deviation), len(differences)))
     return max(counts, default=None)
 
 
