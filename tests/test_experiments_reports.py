@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from conftest import ROOT
+
+from complearn.analysis.runs.notebook_page import write_notebook_page
 
 NAMES = (
     "benchmarks",
@@ -46,3 +49,12 @@ def test_a_results_file_draws_what_the_measuring_run_drew(name, smoke, experimen
     report = experiment(f"experiments/{name}", tmp_path / "report", report_from=str(measured / "results.json"))
     assert report.good and not (tmp_path / "report" / "results.json").exists()
     assert drawn(tmp_path / "report" / "report.ipynb") == drawn(measured / "report.ipynb")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs" / "experiments").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_page_of_a_notebook_shows_words_where_the_notebook_does(path, tmp_path):
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    page = write_notebook_page(copy).read_text(encoding="utf-8")
+    body = page[page.index("<body") : page.index("<summary>Code</summary>")]
+    assert "object at 0x" not in body and "display.Markdown" not in body

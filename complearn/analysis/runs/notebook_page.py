@@ -85,6 +85,8 @@ def _output_html(output: Mapping[str, Any]) -> str:
         return f"<figure><img alt='{about}' src='data:image/png;base64,{data['image/png'].strip()}'></figure>"
     if "text/html" in data and "<script" not in data["text/html"]:
         return _plain_html(data["text/html"])
+    if "text/markdown" in data and "text/html" not in data:
+        return _prose_html(data["text/markdown"].replace("<", "&lt;"))  # no markup of what a name may hold
     if "text/plain" in data and not {"text/html", "application/vnd.jupyter.widget-view+json"} & set(data):
         return f"<pre>{escape(data['text/plain'])}</pre>"
     return ""
