@@ -181,7 +181,7 @@ faults: export COMPLEARN_FAULTS := $(CURDIR)/data/measured/faults.json
 faults: .venv/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_damage.py tests/test_core_journals.py tests/test_core_checksums.py tests/test_old_runs.py
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/slow/test_killed_writers.py tests/slow/test_killed_children.py tests/slow/test_killed_runs.py tests/slow/test_fuzz_readers.py tests/slow/test_served_apps.py
-	@OMP_NUM_THREADS=1 COMPLEARN_SOAK_MINUTES=30 COMPLEARN_SOAK_PAGES=200 $(BIN)/python -m pytest -q tests/slow/test_soak.py
+	@OMP_NUM_THREADS=1 COMPLEARN_SOAK_MINUTES=30 COMPLEARN_SOAK_PAGES=200 $(BIN)/python -m pytest -q -o faulthandler_timeout=10800 tests/slow/test_soak.py
 	@$(BIN)/python docs/faults.py
 
 # wheel, sdist, documentation, bill of materials and checksums in dist; known faults of what is pinned, by pip-audit
