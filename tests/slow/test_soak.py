@@ -130,13 +130,13 @@ def test_pages_that_are_opened_and_left_take_nothing(page, left_for, tmp_path, m
     for name, value in (("LEFT_FOR", left_for), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 4)):
         monkeypatch.setattr(server, name, value)
     notebook, env = page(tmp_path)
-    opened = []
+    opened, is_over = [], threading.Event()
     with server.serving(notebook, env={"PYTHONWARNINGS": "ignore", **env}) as address:
         here = psutil.Process()
         (process,) = [child for child in here.children() if "run_while_parent_lives" in " ".join(child.cmdline())]
 
         def visit():
-            while process.is_running() and len(opened) < 10**6:
+            while process.is_running() and not is_over.is_set():
                 # a slow machine draws for longer than a second, after which the kernel counts as left
                 with suppress(http.client.IncompleteRead, OSError):
                     opened.append(fetched(address, visitor())[0])
@@ -149,16 +149,21 @@ def test_pages_that_are_opened_and_left_take_nothing(page, left_for, tmp_path, m
             is_enough=lambda: opened.count(200) >= PAGES,
             sample=lambda process: (*state(process), *memory_of_all(process)),
         )
-    thread.join(60)
+        is_over.set()
+        thread.join(120)
+        until = time.monotonic() + 60 + left_for
+        while process.children(recursive=True) and time.monotonic() < until:
+            time.sleep(0.5)
+        left = [" ".join(child.cmdline()) for child in process.children(recursive=True)]
     of_app = "" if page is page_of_one_line else " of an app"
     check_flat(samples, minutes, f"a server{of_app}")
     third = len(samples) // 3
-    all_of_them = [
-        statistics.median(each[3] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])
-    ]
-    kernels = [max(each[4] for each in part) for part in (samples[third : 2 * third], samples[2 * third :])]
-    assert all_of_them[1] <= all_of_them[0] * (1 + FLAT) + SLACK * max(kernels), all_of_them
-    assert max(kernels) <= 6, kernels
+    parts = samples[third : 2 * third], samples[2 * third :]
+    all_of_them = [statistics.median(each[3] for each in part) for part in parts]
+    kernels = max(each[4] for part in parts for each in part)
+    assert not thread.is_alive() and not left, left
+    assert kernels <= 6
+    # how many kernels live at once varies within that bound, and a page that is being drawn is smaller than one that is
     growth = round(all_of_them[1] / all_of_them[0] - 1, 4)
-    about = {"pages": opened.count(200), "growth_of_memory": growth, "most_kernels": max(kernels)}
+    about = {"pages": opened.count(200), "growth_of_memory": growth, "most_kernels": kernels}
     note("T8", f"pages{of_app} opened and left", **about)
