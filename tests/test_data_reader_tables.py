@@ -108,6 +108,20 @@ def flickr(tmp_path):
     return {"name": "flickr", "args": {"images": str(home), "token_file": str(tmp_path / "tokens.txt")}}
 
 
+def flickr30k_entities(tmp_path):
+    home, names = photos(tmp_path)
+    for part in ("Sentences", "Annotations"):
+        (tmp_path / part).mkdir(exist_ok=True)
+    edges = "<xmin>1</xmin><ymin>2</ymin><xmax>4</xmax><ymax>8</ymax>"
+    for k, name in enumerate(names):
+        (home / name).rename(home / f"{k}.jpg")
+        (tmp_path / "Sentences" / f"{k}.txt").write_text(f"[/EN#{k}/animals a goat] {k}\n")
+        thing = f"<object><name>{k}</name><bndbox>{edges}</bndbox></object>"
+        size = "<size><width>8</width><height>8</height></size>"
+        (tmp_path / "Annotations" / f"{k}.xml").write_text(f"<annotation>{size}{thing}</annotation>")
+    return {"name": "flickr30k_entities", "args": {"images": str(home), "folder": str(tmp_path)}}
+
+
 def webdataset(tmp_path):
     home = tmp_path / "shards"
     home.mkdir(exist_ok=True)
@@ -284,7 +298,8 @@ def split_joined(tmp_path):
 
 
 CASES = [
-    *(folder, folder_negatives, sidecar, coco, karpathy, flickr, webdataset, captions, labels_folder, labels_parquet),
+    *(folder, folder_negatives, sidecar, coco, karpathy, flickr, flickr30k_entities, webdataset, captions),
+    *(labels_folder, labels_parquet),
     *(parquet_bytes, parquet_cells, parquet_names, saved, hf_rows, hf_parquet, hf_pictures),
     *(joined, excluded, disjoint, edited, edited_pictures, corrected, caption_words, split, split_joined),
 ]
@@ -356,7 +371,8 @@ def test_every_reader_is_compared_or_known_to_stay_a_list():
     with_tables = {name for name in READERS if hasattr(READERS[name], "files")}
     assert with_tables == {name for name in READERS if name not in LISTS}
     names = ["labels" if case.__name__.startswith("labels") else case.__name__.split("_")[0] for case in CASES]
-    names = {{"saved": "hf", "excluded": "disjoint", "caption": "caption_words"}.get(name, name) for name in names}
+    longer = {"saved": "hf", "excluded": "disjoint", "caption": "caption_words", "flickr30k": "flickr30k_entities"}
+    names = {longer.get(name, name) for name in names}
     assert names == with_tables
 
 

@@ -92,6 +92,8 @@ def boxes_of(
             label = " ".join(str(word) for word in (item.texture, item.colour, item.shape) if word)
             edges = item.x - item.radius, item.y - item.radius, item.x + item.radius, item.y + item.radius
             boxes.append(Box.clipped(label, edges))
+    elif phrases := phrases_of(pair):
+        boxes = list(dict.fromkeys(box for phrase in phrases for box in phrase.boxes))
     elif (regions := regions_of(pair)) is not None:
         boxes = [Box.clipped("", edges) for edges in regions.boxes.tolist()]
     else:

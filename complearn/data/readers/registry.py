@@ -26,7 +26,7 @@ from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
 from ..pair_table import read_stored, with_contents
 from ..pairs import Pair
-from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
+from . import coco, entities, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
 from .files import read_pictures
 from .regions import with_regions
