@@ -32,9 +32,18 @@ def prepared(folder, steps=8, **train):
 
 def test_threads_do_not_depend_on_how_many_runs_are_left(monkeypatch):
     """A resumed run keeps its thread count, on which the last bits depend."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     assert _share_machine(3, device="cpu") == (3, 2) and _share_machine(100, device="cpu") == (8, 1)
     assert _share_machine(3, at_once=1, device="cpu") == (1, 8)
+
+
+def test_runs_share_the_processors_that_a_queue_gave(monkeypatch):
+    """Of 64 processors a job may have two; where nobody can tell, the machine's count."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5}, raising=False)
+    assert _share_machine(3, device="cpu") == (2, 1)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert _share_machine(3, device="cpu") == (3, 21)
 
 
 def test_one_folder_one_trainer(tmp_path):

@@ -72,11 +72,12 @@ def resume_run(
     number = training_process(run.path)
     if number is not None:
         raise RequestError(f"{run.path.name} is in training already, by process {number}")
+    from complearn.core.device import usable_cores
     from complearn.training.runs.sweep import command, environment, start  # torch and all methods: seconds to import
 
     train = run.config.get("train", {})
     words = command(run, train.get("device") or "auto", train.get("processes") or 1)
-    return start(run, words, environment(os.cpu_count() or 1, [words]))
+    return start(run, words, environment(usable_cores(), [words]))
 
 # %% ../../../nbs/training/runs/control.ipynb #eec36416
 def delete_run(

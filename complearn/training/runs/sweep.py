@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ...core.device import pick_device
+from ...core.device import pick_device, usable_cores
 from ...core.files import write_errors
 from ...core.outputs import counted
 from ...core.own_files import open_own
@@ -71,7 +71,7 @@ def _share_machine(
     device: str = "auto",  # where they compute
 ) -> tuple[int, int]:  # runs at once, threads for each
     "How many runs go side by side, and with how many threads each."
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     if pick_device(device).type != "cpu":
         best = 1
     else:
