@@ -19,7 +19,8 @@ def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_wit
     rows = Result.read(measured).rows
     probed = {(row["method"], row["phase"]) for row in rows if row["metric"] == "probe_accuracy"}
     stages = {("multistage", "stage-0"), ("multistage", "stage-1"), ("multistage", "integrated")}
-    assert probed == stages | {("simclr", "integrated"), ("majority", None)}
+    floors = {("untrained", "integrated"), ("multistage", "stage-0 next to an untrained encoder")}
+    assert probed == stages | floors | {("simclr", "integrated"), ("majority", None)}
     assert {row["split"] for row in rows if row["metric"] == "probe_accuracy"} == {"shape", "texture", "colour"}
     agreement = {row["split"]: row["value"] for row in rows if row["metric"] == "ami"}
     assert len(agreement) == 25 and agreement["stage 0 ~ stage 0"] == 1 and agreement["shape ~ colour"] < 0.1
@@ -76,13 +77,15 @@ def test_own_folders_of_classes_are_trained_and_asked_about(tmp_path, apart, exp
             for k in range(24):
                 noise = draw.integers(0, 50, (20, 28, 3))
                 Image.fromarray(np.uint8(noise + colour)).save(tmp_path / part / name / f"{k}.png")
-    more = {"test_args": json.dumps({"folder": str(tmp_path / "others")})} if apart else {}
+    more = {"taught": ["label"]}
+    more |= {"test_args": json.dumps({"folder": str(tmp_path / "others")})} if apart else {}
     images = json.dumps({"folder": str(tmp_path / "images")})
     run = experiment("experiments/multistage", tmp_path / "out", data="labels", data_args=images, probe=24, **more)
     assert run.good, run.text
     result = Result.read(tmp_path / "out")
     probed = [row for row in result.rows if row["metric"] == "probe_accuracy"]
     assert {row["split"] for row in probed} == {"label"}
+    assert {"taught label", "untrained"} <= {row["method"] for row in probed}, "ceiling and floor of what is known"
     assert {row["n"] for row in probed} == {12 if apart else 9}, "half of the probe, or a fifth of the images"
     [steps] = {run["configuration"]["data"]["name"] for run in result.setting["runs"].values()}
     assert steps == ("labels" if apart else "disjoint"), "what is asked about is not trained on"
