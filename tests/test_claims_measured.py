@@ -13,7 +13,16 @@ from conftest import ROOT
 from documents import document
 from scipy import stats
 
-from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY, DECLARED, MATTERS, _decided, declared_table
+from complearn.analysis.claims.declared import (
+    BOTTLENECK,
+    CONFIRMATORY,
+    DECLARED,
+    MATTERS,
+    STAGES,
+    TREES,
+    _decided,
+    declared_table,
+)
 from complearn.analysis.claims.definitions import (
     BIND,
     CAUSAL_LENS,
@@ -428,7 +437,7 @@ def newcomers(worlds, gain=0.0, count=CONFIRMATORY.newcomers, phases=("interact-
 
 def test_a_comparison_of_the_confirmatory_study_has_no_verdict_before_all_its_worlds_stand():
     assert len(CONFIRMATORY.worlds) == 20 and len(CONFIRMATORY.secondary) == 4
-    assert CONFIRMATORY.primary.b.method == "codebook_restarts"
+    assert CONFIRMATORY.primary[0].b.method == "codebook_restarts"
     for rows, stand in (([], 0), (newcomers(range(12, 31)), 19), (newcomers(CONFIRMATORY.worlds, count=1), 0)):
         told = declared_table(CONFIRMATORY, rows)
         assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"}
@@ -529,17 +538,93 @@ def test_a_gate_needs_the_level_of_guessing():
     assert some.verdict[0] == "no verdict yet: 4 of 12 worlds stand" and "difference" not in some
 
 
+def of_trees(level, lead):
+    """Rows of COMPOSER with its own trees, with random ones and with none, in eight worlds."""
+    noise = np.random.default_rng(1).normal(0, 0.01, (8, 3))
+    label = TREES.primary[0].a.method
+    named = {label: lead, f"{label}, random trees": 0.0, f"{label}, noun phrases side by side": 0.0}
+    rows = [
+        row(method, seed, "train", 1000, "mcd", "sentence_to_image", "r@1", level + more + noise[seed, place], n=300)
+        for seed in range(8) for place, (method, more) in enumerate(named.items())
+    ]  # fmt: skip
+    rows.append(row("chance", None, None, None, "mcd", "sentence_to_image", "r@1", 0.01))
+    return rows, 100 * (lead + noise[:, :1] - noise[:, 1:])
+
+
+@pytest.mark.parametrize(
+    "level, lead, word",
+    [
+        (0.4, 0.05, "confirmed"),
+        (0.4, -0.05, "the opposite"),
+        (0.02, 0.05, "not testable here: COMPOSER on its own trees is below ten times chance"),
+        (0.93, 0.0, "not testable here: composer, sentences alone"),
+    ],
+)
+def test_what_composer_owes_to_its_trees_is_decided_by_two_corrected_comparisons(level, lead, word):
+    rows, gains = of_trees(level, lead)
+    told = declared_table(TREES, rows)
+    assert all(said.startswith(word) for said in told.verdict) and told.role.tolist() == ["primary"] * 2
+    if "not testable" not in word:
+        p = stats.ttest_1samp(gains, 0).pvalue
+        assert told.p_t.tolist() == pytest.approx(p.tolist())
+        assert told.p_holm.tolist() == pytest.approx(holm(p.tolist()))
+    small = declared_table(TREES, [line | {"value": line["value"] * 0.4} for line in of_trees(0.4, 0.0)[0]])
+    assert set(small.verdict) <= {"smaller than matters", "not confirmed"}
+
+
+def of_stages(agreement=0.8, taught=0.7, gain=0.1):
+    """Rows of stages by clusters and by shuffled ones, floors and ceilings, in five seeds."""
+    noise = np.random.default_rng(2).normal(0, 0.01, (5, 2, 9))
+    parts = [
+        ("multistage", "stage-0", 0.4), ("multistage", "stage-1", 0.3 + gain), ("multistage", "integrated", 0.5 + gain),
+        ("multistage", "stage-0 next to an untrained encoder", 0.4), ("multistage, shuffled", "stage-1", 0.3),
+        ("multistage, shuffled", "integrated", 0.5), ("simclr", "integrated", 0.4),
+        ("taught shape", "integrated", taught), ("taught texture", "integrated", taught),
+    ]  # fmt: skip
+    rows = [
+        row(method, seed, phase, 1600, "trifeature", split, "probe_accuracy", level + noise[k, which, place], n=2000)
+        for k, seed in enumerate(STAGES.worlds) for which, split in enumerate(("shape", "texture"))
+        for place, (method, phase, level) in enumerate(parts)
+    ]  # fmt: skip
+    rows += [
+        row("multistage", seed, "integrated", 1600, "trifeature", "stage 0 ~ colour", "training_ami", agreement, n=8000)
+        for seed in STAGES.worlds
+    ]
+    return rows, 100 * (gain + (noise[:, :, 1] - noise[:, :, 4]).mean(1))
+
+
+def test_stages_are_compared_by_what_a_stage_by_clusters_knows():
+    rows, gains = of_stages()
+    told = declared_table(STAGES, rows)
+    assert set(told.verdict) == {"confirmed"} and told.difference[0] == pytest.approx(gains.mean())
+    assert told.p_t[0] == pytest.approx(stats.ttest_1samp(gains, 0).pvalue) and told.p_holm.isna().tolist()[0]
+    assert declared_table(STAGES, of_stages(gain=0.0)[0]).verdict[0] in ("smaller than matters", "not confirmed")
+
+
+@pytest.mark.parametrize("more, word", [
+    ({"agreement": 0.5}, "clusters agree with colour by 0.50"),
+    ({"taught": 0.42}, "what labels teach is not five points above stage 0"),
+])  # fmt: skip
+def test_stages_decide_nothing_where_clusters_follow_nothing_or_labels_find_nothing(more, word):
+    assert set(declared_table(STAGES, of_stages(**more)[0]).verdict) == {f"not testable here: {word}"}
+    unknown = [line for line in of_stages()[0] if line["metric"] != "training_ami"]
+    assert set(declared_table(STAGES, unknown).verdict) == {
+        "not testable here: nobody measured what the clusters follow"
+    }
+
+
 def test_no_world_of_a_declared_study_was_seen_before():
-    worlds = [seed for study in DECLARED for seed in study.worlds]
+    worlds = [seed for study in (CONFIRMATORY, BOTTLENECK) for seed in study.worlds]
     assert len(worlds) == len(set(worlds)) and not set(worlds) & set(range(12)), "seeds 0 to 11 had been looked at"
     for study in DECLARED:
         told = declared_table(study)
         assert set(told.verdict) == {f"no verdict yet: 0 of {len(study.worlds)} worlds stand"}
-        assert len(told) == 1 + len(study.secondary)
+        assert len(told) == len(study.primary) + len(study.secondary)
 
 
 def test_files_of_declared_studies_are_named_in_one_place(tmp_path):
-    assert SINCE == ("confirmatory", "confirmatory_newcomers", "bottleneck", "bottleneck_newcomers")
+    of_newcomers = ("confirmatory", "confirmatory_newcomers", "bottleneck", "bottleneck_newcomers")
+    assert SINCE == (*of_newcomers, "composer_trees", "stages_trifeature")
     for name in SINCE:
         file = MEASURED / f"{name}.results.json"
         if file.exists():

@@ -56,7 +56,7 @@ def table(smoke, studies):
     assert run.good
     log = pd.read_csv(run.folder / "claims.csv", keep_default_na=False, na_values={name: [""] for name in NUMBERS})
     since = [study for study in studies if study.name in CONFIRMATORY.files]
-    primary = claims_table([CONFIRMATORY.primary], since).assign(number=2.0)
+    primary = claims_table(CONFIRMATORY.primary, since).assign(number=2.0)
     return pd.concat([log, primary, pd.DataFrame([overlap_line(studies)])], ignore_index=True)
 
 
@@ -223,7 +223,7 @@ def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
     assert all(f"side {letter} (" in lead for letter in "abcd"), "an interaction has four sides"
     assert "narrows from 8.2 to 7.4 points" in html.unescape(lead) and "oracle 0.952" in lead
     since = [study for study in studies if study.name in CONFIRMATORY.files]
-    every = claim_cards(table, [*CLAIMS, CONFIRMATORY.primary], [*seen, *since])
+    every = claim_cards(table, [*CLAIMS, *CONFIRMATORY.primary], [*seen, *since])
     assert all("Gate: " in part for part in every.split("<details>")[1:])
     assert cards.count("<summary>") == 24 and "<script" not in cards
 
