@@ -70,6 +70,7 @@ def test_one_seed_has_no_interval_and_nothing_is_nothing():
 HUES = next(control for control in CONTROLS if control.study == "hue_names")
 STAGES = next(control for control in CONTROLS if control.study == "stages_control")
 SLIDER = next(control for control in CONTROLS if control.study == "slider_control")
+TREES = next(control for control in CONTROLS if control.study == "tree_control")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,10 @@ SLIDER = next(control for control in CONTROLS if control.study == "slider_contro
         (HUES, {"floor": 0.99}, "failed: before training is at the ceiling", "not testable here"),
         (SLIDER, {"floor": 0.0, "ceiling": 0.9}, "passed", "seen"),
         (SLIDER, {"floor": 0.0}, "not measured: without noise", "seen"),
+        (SLIDER, {"floor": 0.85, "ceiling": 1.9}, "failed: equal reaches no more than", "not testable here"),
+        (TREES, {"floor": 0.1, "_0": 0.8, "_1": 0.9}, "passed", "seen"),
+        (TREES, {"floor": 0.1, "_0": 0.7, "_1": 0.9}, "failed: true trees get less", "not testable here"),
+        (TREES, {"floor": 0.1, "_0": 0.8, "_1": 0.7}, "failed: random trees get less", "not testable here"),
         (STAGES, {"floor": 0.5, "ceiling": 1.0, "_0": 0.95, "_1": 0.2}, "passed", "seen"),
         (STAGES, {"floor": 0.5, "ceiling": 1.0, "_0": 0.8, "_1": 0.2}, "failed: groups by", "not testable here"),
         (

@@ -63,7 +63,8 @@ def write(path, form, boxes=True, features=True, unit="shares"):
     if form == "npy":
         path.mkdir()
         for name, arrays in zip(NAMES, values):
-            np.save(path / f"{name}.npy", arrays["features"])
+            np.save(path / f"{name[:-4]}.npy", arrays["features"])
+            (path / f"{name[:-4]}.npy").rename(path / f"{name}.NPY")
         return path
     if form == "npz":
         columns = {name: np.stack([arrays[name] for arrays in values]) for name in values[0]}
@@ -238,6 +239,14 @@ def test_a_bare_name_that_two_pictures_share_finds_nothing(tmp_path):
     with pytest.raises(BadData, match="no regions of 2 of 2 pictures"):
         with_regions(pairs, tmp_path)
     assert len(with_regions(pairs[:1], tmp_path)) == 1
+
+
+def test_regions_that_could_be_of_two_pictures_are_refused(tmp_path):
+    np.savez(tmp_path / "dog.npz", features=np.ones((1, 2)))
+    pairs = [Pair(None, "a dog", name, name) for name in ("dog.jpg", "dog.png")]
+    with pytest.raises(BadData, match=r"dog.npz could be of two pictures, 'dog.jpg' and 'dog.png'; rename one"):
+        with_regions(pairs, tmp_path)
+    assert len(with_regions([pairs[0], pairs[0]], tmp_path)) == 2
 
 
 def test_a_generated_world_is_refused(tmp_path):

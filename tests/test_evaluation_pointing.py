@@ -70,6 +70,7 @@ def test_the_task_leaves_out_and_counts_phrases_without_a_concept():
     scores = {score.metric: score for score in task.run(Pointer({(0, 9): [0], (15, 20): [0]}))}
     assert scores["pointing"].value == 0.5 and (scores["pointing"].n, scores["pointing"].groups) == (2, 2)
     assert scores["read"].value == pytest.approx(2 / 3) and scores["read"].n == 3
+    assert scores["chance where read"].value == (0.1875 + 0.25) / 2 and scores["centre where read"].value == 0.5
     blind = task.blind([])
     assert blind["chance"][0].value == pytest.approx((0.1875 + 0.25 + 0.25) / 3)
     assert blind["centre"][0].value == pytest.approx(2 / 3)
@@ -147,6 +148,14 @@ def test_phrases_of_a_world_have_the_boxes_of_what_they_name(world, part):
     assert count > 200
     said = [pair.caption[phrase.start : phrase.stop] for pair in pairs for phrase in phrases_of(pair)]
     assert not any(text.startswith("no ") for text in said), "nothing is pointed at that is absent"
+
+
+def test_a_thing_whose_shape_is_not_said_is_named_with_its_noun():
+    alike = world_from({"preset": "small", "kinds": ["relation"], "relations": ["same shape as"], "n_test": 40})
+    pairs = alike.phrased(40)
+    said = [pair.caption[phrase.start : phrase.stop] for pair in pairs for phrase in phrases_of(pair)]
+    assert len(said) > 40 and all(text.split()[-1] not in alike.config.colours for text in said), said
+    assert any(text.split()[-1] in ("thing", "object", "item") for text in said)
 
 
 def test_a_trained_run_can_be_asked(world):

@@ -520,6 +520,12 @@ def test_a_foreign_tree_keeps_noun_phrases_and_has_the_shape_of_another_caption(
     assert all(abs(count / 300 - (2 if shape == own else 3) / 8) < 0.1 for shape, count in drawn.items())
 
 
+def test_a_tree_whose_words_have_no_tags_keeps_its_words():
+    structure = parse_bracketed("(S (NP a dog) (VP sits (PP on (NP a log))))")
+    for how in ("random", "chunks", "foreign"):
+        assert rebracketed("a dog", structure, how).leaves() == structure.leaves()
+
+
 def test_a_caption_alone_with_its_number_of_noun_phrases_keeps_its_tree():
     structure = parse_bracketed(NESTED["[0, [1, 2]]"].format("dog"))
     for shapes in ({}, {4: {"[0, 1, 2, 3]": 7}}, {3: {"[0, [1, 2]]": 1}}):

@@ -140,7 +140,7 @@ class RegionsFile:
     def read(self) -> Regions:
         "Read them; raise `BadData` that names the file if it is broken."
         path = Path(self.path)
-        if path.suffix == ".npy":
+        if path.suffix.lower() == ".npy":
             with parsing(path.name):
                 return make_regions(np.load(path, allow_pickle=False), None, path.name, most=self.most)
         check_packed(path)

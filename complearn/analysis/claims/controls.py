@@ -46,6 +46,7 @@ class Gate:
     floor: Level  # without training, or without a signal
     ceiling: Level | float  # by labels or by an oracle; a number: what the measure allows at most, by construction
     conditions: tuple[Condition, ...] = ()  # declared for the study
+    beyond: bool = False  # whether the better method has to reach more than the floor
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,15 @@ def _quilts_gate(
     rival: str,  # what true trees are compared with
 ) -> Gate:
     "Words must have been learned without the tree: two materials exchanged."
-    words = Level("words without the tree", rival, "quilts/swap")
-    learned = Condition(f"{rival} get less than 75 % of the questions that words answer", words, at_least=0.75)
-    return Gate(Level("two streams that read words", "two streams"), 1.0, (learned,))
+    learned = [
+        Condition(
+            f"{arm} get less than 75 % of the questions that words answer",
+            Level(f"words without the tree, {arm}", arm, "quilts/swap"),
+            at_least=0.75,
+        )
+        for arm in ("true trees", rival)
+    ]
+    return Gate(Level("two streams that read words", "two streams"), 1.0, tuple(learned))
 
 
 CONTROLS = (
@@ -117,7 +124,8 @@ CONTROLS = (
     ),
     PositiveControl("The search slider on oracle vectors", "both sides together find more than the better one",
         "slider_control", "equal", "", "noise 1", "mixed at 0.5", "gain_top",
-        gate=Gate(Level("without a signal", "equal", "no signal"), Level("without noise", "equal", "noise 0"))),
+        gate=Gate(Level("without a signal", "equal", "no signal"), Level("without noise", "equal", "noise 0"),
+            beyond=True)),
 )  # fmt: skip
 ENOUGH = 5  # seeds that a control is measured on
 LIKELY = 0.05  # a p value from here on decides nothing
@@ -151,6 +159,7 @@ def _gate_line(
     control: PositiveControl,  # with a gate
     rows: pd.DataFrame,  # of the study
     behind: float,  # what the better method is compared with reaches
+    reached: float,  # what the better method reaches
 ) -> dict:  # floor, ceiling, gate
     "Whether a control could have come out either way."
     gate = control.gate
@@ -169,6 +178,8 @@ def _gate_line(
     faults = [] if room > NEAR * abs(ceiling) else [f"{gate.floor.what} is at the ceiling"]
     if behind > ceiling - NEAR * room:
         faults.append("what it is compared with is at the ceiling")
+    if gate.beyond and reached <= floor:
+        faults.append(f"{control.better} reaches no more than {gate.floor.what}")
     for condition in gate.conditions:
         value = levels[condition.level.what]
         if condition.at_least is not None and value < condition.at_least:
@@ -207,8 +218,9 @@ def _control_line(
         behind_level = 0.0
     numbers = {name: getattr(test, name, None) for name in ("n", "mean", "low", "high", "p_t")}
     line |= {"difference": numbers["mean"], "low": numbers["low"], "high": numbers["high"], "p": numbers["p_t"]}
-    gate = _gate_line(control, rows, behind_level) if control.gate else {"gate": "none declared"}
-    return line | {"n": int(numbers["n"]), "reached": float(_last_rows(ahead).value.astype(float).mean())} | gate
+    reached = float(_last_rows(ahead).value.astype(float).mean())
+    gate = _gate_line(control, rows, behind_level, reached) if control.gate else {"gate": "none declared"}
+    return line | {"n": int(numbers["n"]), "reached": reached} | gate
 
 
 def _word(

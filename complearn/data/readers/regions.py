@@ -203,7 +203,7 @@ def with_regions(
         plain = [_plain_name(each) for each in (image_id, *([] if path is None else [str(path)]))]
         bare.update(_bare_names(plain))
     found: dict[str, Regions | RegionsFile | None] = {}
-    used = set()
+    used: dict[str, str] = {}  # entry -> picture
     width: tuple[int, str] | None = None
     for pair in pairs:
         if pair.image_id in found:
@@ -212,8 +212,10 @@ def with_regions(
         if key is None:
             found[pair.image_id] = None
             continue
-        used.add(key)
         entry = entries[key]
+        if (other := used.setdefault(key, pair.image_id)) != pair.image_id:
+            both = f"{other!r} and {pair.image_id!r}"
+            raise BadData(f"{entry.where} could be of two pictures, {both}; rename one, and the file of its regions")
         size = None
         if unit == "pixels" and not entry.has_size:
             with parsing(f"{pair.image_id}: its size cannot be read"):

@@ -43,6 +43,7 @@ from ...language.scenes.grammar import Caption, say
 from ...language.scenes.graphs import SceneGraph
 from ...language.scenes.propositions import Statement, referents
 from ...language.scenes.sampling import PICTURED
+from ...language.trees import walk
 
 # %% ../../../nbs/data/worlds/world.ipynb #6d411d19
 MAX_STORED = 2**31  # bytes of pictures that a part may keep in memory; beyond, scenes are rendered batch by batch
@@ -223,14 +224,20 @@ class World:
             starts = [0]  # of each word
             for word in caption.text.split(" "):
                 starts.append(starts[-1] + len(word) + 1)
+            parts = list(walk(caption.tree))
             boxes = boxes_of(replace(pair, labels=None))
             phrases = []
             for (clause, slot), items in referents(statement, graph).items():
                 spans = [span for span in caption.spans if span.atom[:2] == (clause, slot)]
                 if spans and len(boxes) == len(graph.items):
-                    first = starts[min(span.start for span in spans)]
-                    last = starts[max(span.stop for span in spans)] - 1
-                    phrases.append(PhraseBoxes(first, last, tuple(boxes[item] for item in items)))
+                    first, last = min(span.start for span in spans), max(span.stop for span in spans)
+                    # a thing whose shape is not said has a noun that says nothing: "a red thing"
+                    around = [part for part in parts if part[0].label == "NP" and part[1] <= first and last <= part[2]]
+                    _, start, stop = min(around, key=lambda part: part[2] - part[1])
+                    nouns = [k for node, k, _ in parts if node.label in ("NN", "NNS") and start <= k < stop]
+                    first, last = min(first, *nouns), max(last, nouns[-1] + 1)
+                    boxed = tuple(boxes[item] for item in items)
+                    phrases.append(PhraseBoxes(starts[first], starts[last] - 1, boxed))
             pairs.append(replace(pair, labels={"phrases": plain_phrases(phrases)}))
         return pairs
 

@@ -102,6 +102,10 @@ class Pointing(Task):
         scores = [Score("phrases", "read", len(read) / len(table), n=len(table))]
         if len(read):
             scores.insert(0, share_score("phrases", "pointing", read.hit, read.tied.mean(), read.image))
+            # guessing about the same phrases; the baselines of the bench are over all
+            scores += [
+                Score("phrases", f"{how} where read", read[how].mean(), n=len(read)) for how in ("chance", "centre")
+            ]
         return scores
 
     def blind(self, captions: Sequence[str]) -> dict[str, list[Score]]:

@@ -229,7 +229,8 @@ def _noun_chunks(
     "A sentence as a row of noun phrases (single nouns too) and words between them."
     rows = list(walk(tree))
     words = tree.leaves()
-    tags = {start: node for node, start, stop in rows if stop == start + 1}  # the innermost node of each word
+    tags = {k: Tree("X", (word,)) for k, word in enumerate(words)}  # a tree may leave a word without a tag of its own
+    tags |= {start: node for node, start, stop in rows if stop == start + 1}  # the innermost node of each word
     lower = [word.lower() for word in words]
     relations = {k for k in range(1, len(words) - 1) if tuple(lower[k - 1 : k + 2]) in JOINED}
     nouns = [tags[k].label in NOUN_TAGS and not is_mark(word) and k not in relations for k, word in enumerate(words)]

@@ -166,9 +166,9 @@ class NextToUntrained:
         return self.model.collate(pairs)
 
     def encode_images(self, batch: Batch) -> Encoded:
-        "Their vectors, each of length one, side by side."
-        parts = self.model.encode_stage(batch, 0), self.fresh.encode_stage(batch, len(self.fresh.encoders) - 1)
-        return Encoded(torch.cat([F.normalize(part, dim=-1) for part in parts], -1))
+        "Their vectors side by side, as the model puts those of its stages."
+        scorers = self.model.scorer(0), self.fresh.scorer(len(self.fresh.encoders) - 1)
+        return Encoded(torch.cat([scorer.encode_images(batch).values for scorer in scorers], -1))
 
 # %% ../../../nbs/models/stages/model.ipynb #d96b2b5b
 def _build_stages(

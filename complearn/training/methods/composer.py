@@ -175,6 +175,12 @@ def _sized(**model):
     return {"method": "composer", "model": model}
 
 
+_TREES = {
+    name: _by_label(_composer(**SENTENCES) | {"model": {"bracketing": how}})
+    for how, name in (
+        ("random", "random trees"), ("chunks", "noun phrases side by side"), ("foreign", "trees of other captions")
+    )
+}  # fmt: skip
 COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "sentences": _by_label(*({"method": name, name: SENTENCES} for name in ("vse", "two_stream"))),
     "composer, sentences": _by_label(_composer(**SENTENCES)),
@@ -182,9 +188,8 @@ COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "nll": _by_label(_composer(mvsa="nll")),
     "modulator": _by_label(*(_sized(modulator=form) for form in ("mlp", "replace"))),
     "primitives": _by_label(*(_sized(primitives=keys) for keys in ("regions", "off"))),
-    "trees": _by_label(
-        *(_composer(**SENTENCES) | {"model": {"bracketing": how}} for how in ("random", "chunks", "foreign"))
-    ),
+    "trees": {label: row for rows in _TREES.values() for label, row in rows.items()},
+    **_TREES,
     "pruned": _by_label(*(_sized(prune=share) for share in (0.1, 0.3, 0.5))),
     "reach": _by_label(_sized(reach="paper")),
     "balance": _by_label(_composer(balance="paper")),
