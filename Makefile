@@ -1,5 +1,5 @@
 # demo   train CLIP, Codebook-CLIP and IL-CLIP on generated scenes and write a report (minutes, no GPU)
-# test   style, export and clean agreement, the notebooks (but five that measure), the quick tests: what to run before every commit
+# test   style, export and clean agreement, the notebooks (but the benchmarks), the quick tests: what to run before every commit
 # test-all  the same and the slow tests: kills, real data, wide grids
 # lab    JupyterLab with everything installed
 # docs   the documentation as a web site, in _docs, without a network

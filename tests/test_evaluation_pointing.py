@@ -154,7 +154,7 @@ def test_a_thing_whose_shape_is_not_said_is_named_with_its_noun():
     alike = world_from({"preset": "small", "kinds": ["relation"], "relations": ["same shape as"], "n_test": 40})
     pairs = alike.phrased(40)
     said = [pair.caption[phrase.start : phrase.stop] for pair in pairs for phrase in phrases_of(pair)]
-    assert len(said) > 40 and all(text.split()[-1] not in alike.config.colours for text in said), said
+    assert len(said) > 40 and all(text.split()[-1] not in alike.config.words("colours") for text in said), said
     assert any(text.split()[-1] in ("thing", "object", "item") for text in said)
 
 

@@ -104,7 +104,8 @@ class Pointing(Task):
             scores.insert(0, share_score("phrases", "pointing", read.hit, read.tied.mean(), read.image))
             # guessing about the same phrases; the baselines of the bench are over all
             scores += [
-                Score("phrases", f"{how} where read", read[how].mean(), n=len(read)) for how in ("chance", "centre")
+                Score("phrases", f"{how} where read", float(read[how].mean()), n=len(read))
+                for how in ("chance", "centre")
             ]
         return scores
 
