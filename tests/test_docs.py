@@ -22,6 +22,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import complearn
+from complearn.analysis.claims.declared import TREES
+from complearn.training.methods.composer import composer_rows
 
 # phrases that a reader stumbles over
 ODD = re.compile(
@@ -151,6 +153,21 @@ def test_commands_name_what_there_is(page, line):
         if words[0] not in OTHERS:
             assert words[0] in CHECKS, f"{page}: {words[0]} is no program that this test knows"
             CHECKS[words[0]](words)
+
+
+STUDIES = re.findall(
+    r"`(nbs/experiments/\w+\.ipynb)` with `(-p [^`]*)`", (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize(("notebook", "options"), STUDIES)
+def test_commands_of_declared_studies_name_what_there_is(notebook, options):
+    words = shlex.split(f"papermill {notebook} OUT.ipynb {options}")
+    check_papermill(words)
+    if "composer.ipynb" in notebook:
+        rows = composer_rows(json.loads(words[words.index("rows") + 1]))
+        sides = [side.method for claim in TREES.primary for side in (claim.a, claim.b)]
+        assert {*sides, "vse, sentences alone", "two_stream, sentences alone"} == set(rows), "the five that were fixed"
 
 
 def test_a_wrong_command_is_noticed():
