@@ -128,6 +128,9 @@ def test_blind_levels_of_an_average_are_averaged_over_its_cells():
         for name in ("blind_length", "blind_ngram")
     )
     assert levels["blind"] == f"{best:.3g}" and levels["untrained"] == "not measured"
+    assert levels["oracle"] == "1 by construction", "questions of a generated world"
+    [photos] = read_studies([MEASURED / "flickr8k_scratch.results.json"])
+    assert gate(binding, photos)["oracle"] == "not measured"
 
 
 def test_a_gate_has_all_four_sides_of_an_interaction():
