@@ -427,7 +427,8 @@ def judge(
             f"sugarcrepe/, coco/val2017/ and the like"
         )
     _check_models(models, "judge")
-    _check_benchmarks([only] if isinstance(only, str) else only)
+    only = [only] if isinstance(only, str) else only
+    _check_benchmarks(only)
     from complearn.core.config import RequestError
     from complearn.core.device import pick_device
     from complearn.core.own_files import follow_outside

@@ -398,3 +398,20 @@ def test_differences_without_a_unit_have_no_room_for_one():
     other = paired_test([0.5, 0.6, 0.7], [0.5, 0.8, 0.5])
     said = describe_differences("the language", {"one": test, "other": other}, unit="", scale=1.0)
     assert "  " not in said and " )" not in said and "misses" in said
+
+
+def test_models_below_chance_are_not_said_to_guess():
+    low = [0.2 + 0.01 * (-1) ** seed for seed in range(4)]
+    verdict = write_verdict(Result({}, rows_of({"clip": low, "negclip": [0.9 + 0.01 * k for k in range(4)]})))
+    assert not any(text.startswith("At chance") for text in verdict.limits)
+    (limit,) = [text for text in verdict.limits if text.startswith("Below chance")]
+    assert limit.startswith("Below chance in binding: CLIP. That is no guessing")
+
+
+def test_questions_to_newcomers_are_none_of_a_models_own():
+    own = rows_of({"clip": (0.6, 0.61, 0.62), "negclip": (0.7, 0.72, 0.71)})
+    taught = [line | {"data": f"newcomers: {line['data']}", "value": 0.1, "n": 2} for line in own]
+    measured = [measured_scores(Result({}, rows)) for rows in (own, own + taught)]
+    assert [(scores.title, scores.n, scores.by_seed.to_dict()) for scores in measured[0]] == [
+        (scores.title, scores.n, scores.by_seed.to_dict()) for scores in measured[1]
+    ]

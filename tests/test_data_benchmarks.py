@@ -186,3 +186,16 @@ def test_a_question_whose_sides_are_the_same_is_left_out_named_and_counted(item,
     assert [choice.id for choice in kept] == ["good"] and kept.report.skipped == {"right and wrong alike": ["line 2"]}
     with pytest.raises(BadData, match="not a single sample; .*right and wrong alike"):
         collect_choices(Collector("questions"), [(item, "line 2")])
+
+
+def test_a_limit_holds_over_several_files(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    picture = BytesIO()
+    Image.new("RGB", (4, 4)).save(picture, "PNG")
+    for k in range(30):
+        rows = {"image": [picture.getvalue()] * 3, "label": ["a", "b", "c"]}
+        parquet.write_table(pa.table(rows), tmp_path / f"{k:02d}.parquet")
+    labelled = read_labelled_images(tmp_path, limit=10)
+    assert 5 <= len(labelled.items) == labelled.items.report.kept <= 10
+    assert labelled.classes == ("a", "b", "c")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from complearn.data.benchmarks.items import NoPhoto
 from complearn.data.fixtures import specimens
 from complearn.data.fixtures.specimens import SPECIMENS, _write_shard
 from complearn.data.identities import distinct_names, images_by_id, name_source, photo_identity, same_image
@@ -334,3 +335,12 @@ def test_two_worlds_share_no_photo_and_one_world_is_known_at_any_number_of_pairs
     assert first.train[5].id == "train-5" and name_source(first.train[5].image_id) == "world"
     both = join_pairs([first.train, second.train])
     assert len({pair.id for pair in both}) == len({pair.image_id for pair in both}) == 128
+
+
+def test_a_photo_that_is_not_read_is_known_by_its_published_name(tmp_path):
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "000000123456.jpg")
+    file, absent = tmp_path / "000000123456.jpg", NoPhoto("000000123456.jpg")
+    assert same_image("000000123456", absent, file) and same_image("000000123456", file, absent)
+    assert not same_image("IMG_1.jpg", absent, file), "no published name"
+    question = Pair(absent, "a bus", "question", "000000123456")
+    assert set(find_overlap([Pair(file, "a red bus", "0", "000000123456")], [question]).images) == {"0"}

@@ -831,3 +831,10 @@ def test_caption_words_labels_pictures_by_what_their_captions_say(tmp_path):
         read("caption_words", source=source, words=["dog", "cat"])
     with pytest.raises(ValueError, match="each once; got dog, Dog"):
         read("caption_words", source=source, words=["dog", "Dog"])
+
+
+def test_the_ending_of_text_files_may_be_given_without_its_dot(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("a black square")
+    for ending in ("txt", ".txt"):
+        assert [pair.caption for pair in read("sidecar", folder=str(tmp_path), ending=ending)] == ["a black square"]

@@ -377,3 +377,9 @@ def test_a_probe_that_cannot_be_fitted_names_its_attribute():
     few = [replace(pair, labels={"kind": pair.labels["kind"]}) for pair in [*train, *spots(1, 2, ("d",))]]
     with pytest.raises(ValueError, match="attribute kind: choosing the probe's penalty needs two or more"):
         Attributes(few, test).run(Positions())
+
+
+def test_the_interval_of_an_area_leaves_out_draws_without_true_or_without_false_statements():
+    items = [Claim(f"sentence {k}", f"{k}.png", k < 2, str(k), str(k)) for k in range(4)]
+    area = evaluate_statements(knows(items, 9.0), items)[0]
+    assert (area.value, area.low, area.high) == (1, 1, 1)

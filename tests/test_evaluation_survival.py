@@ -90,3 +90,10 @@ def test_evaluations_at_ends_of_phases_do_not_count():
     )
     [line] = binding_times(looks, "swap_obj", 0.6, 25).itertuples()
     assert (line.time, line.bound) == (100, True)  # not step 50, which an evaluation outside the grid would confirm
+
+
+def test_a_run_that_was_never_asked_is_named():
+    line = {"method": "clip", "seed": 3, "step": 25, "split": "swap_att", "data": "generated/monitor", "value": 0.5}
+    line |= {"metric": "accuracy", "low": 0.4, "high": 0.6, "n": 100}
+    with pytest.raises(ValueError, match="clip, seed 3: it was never asked about swap_obj"):
+        binding_times(pd.DataFrame([line]), "swap_obj", 0.5, 25)

@@ -16,10 +16,11 @@ import training_runs
 from PIL import Image
 
 import complearn
+from complearn.core.config import RequestError
 from complearn.core.files import photo_reader
 from complearn.core.results import Result
 from complearn.data.fixtures.specimens import _write_shard, write_benchmarks
-from complearn.data.readers.held_out import held_out_part
+from complearn.data.readers.held_out import held_out_part, write_source
 from complearn.data.readers.registry import read_source
 from complearn.evaluation.bench import judging
 from complearn.evaluation.bench.bench import judge as judge_bench
@@ -331,7 +332,7 @@ def test_photos_and_benchmarks_are_asked_of_any_model(trained, album, tmp_path):
     assert {"sugarcrepe", "coco_retrieval"} <= set(result.setting["questions"])
     assert {"chance", "blind_length"} <= {row["method"] for row in result.rows}
     for probe in (False, True):
-        result = complearn.judge(trained, benchmarks=tmp_path / "data", only=["cifar10"], probe=probe, device="cpu")
+        result = complearn.judge(trained, benchmarks=tmp_path / "data", only="cifar10", probe=probe, device="cpu")
         assert ("linear_probe" in {row["split"] for row in result.rows}) == probe
     (tmp_path / "nothing").mkdir()
     with pytest.raises(ValueError, match="no benchmark was found in .*nothing"):
@@ -669,3 +670,11 @@ def test_runs_are_a_table(trained, tmp_path):
     }  # fmt: skip
     with pytest.raises(FileNotFoundError, match="holds no run"):
         complearn.runs(tmp_path)
+
+
+def test_a_part_of_pairs_with_wrong_captions_is_not_trained_on_without_them(album, tmp_path):
+    """A table of captions has no place for them, and rules would have made others in their place."""
+    pairs = [replace(pair, negatives=("a wrong caption",)) for pair in complearn.read(album)[:8]]
+    with pytest.raises(RequestError, match="has wrong captions, which a table of captions would lose"):
+        write_source(pairs, tmp_path)
+    assert write_source([replace(pair, negatives=None) for pair in pairs], tmp_path)["name"] == "folder"

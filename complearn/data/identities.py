@@ -83,7 +83,7 @@ def same_image(
     source = name_source(image_id)
     if source == "world":
         return True
-    if image is None or other is None:
+    if any(each is None or getattr(each, "is_absent", False) for each in (image, other)):
         return bool(source)
     if image is other:
         return True

@@ -30,6 +30,8 @@ def binding_times(
         part = shared_evaluations(part, every)
         step = steps_to_binding(part, split, level, data=data)
         rows = part[(part.split == split) & (part.data == data)]
+        if not len(rows):
+            raise ValueError(f"{method}, seed {seed}: it was never asked about {split} in {data}; leave the run out")
         last = int(rows.step.max())
         lines.append(
             {"method": method, "seed": seed, "time": last if step is None else step, "bound": step is not None}

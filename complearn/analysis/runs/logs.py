@@ -28,10 +28,14 @@ _STEP = b'{"kind": "step"'
 def _sampled(
     lines: list[bytes],  # of a log
 ) -> set[int]:  # numbers of lines
-    "Which steps are left out, so that at most `_MOST_LINES` are read; the last one is never left out."
+    """Which steps are left out, so that at most `_MOST_LINES` are read; the last one is never left out.
+
+    A power of two apart, from the first on: logs of other lengths keep steps in common, over which bands are drawn."""
     steps = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
-    stride = -(-len(steps) // _MOST_LINES)
-    return set(steps) - set(steps[::-1][:: max(1, stride)])
+    stride = 1
+    while len(steps) > stride * (_MOST_LINES - 1):
+        stride *= 2
+    return set(steps) - set(steps[::stride]) - set(steps[-1:])
 
 
 class RunLog:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 import complearn
-from .averages import BY_KIND, cell_kind, is_blind, with_averages
+from .averages import BY_KIND, OF_NEWCOMERS, cell_kind, is_blind, with_averages
 from .inventory import metric_title, split_title
 from ...core.outputs import counted, model_title
 from ...core.results import Result, rows_table
@@ -101,7 +101,8 @@ def _scores_of(
     models: Sequence[str],
     measures: Sequence[tuple[str, str, str, str, str]],  # split, metric, title, what is asked, data; empty: any
 ) -> list[Scores]:
-    "Those measures that all models have."
+    "Those measures that all models have; what newcomers know is none of a model's own."
+    table = table[~table.data.astype(str).str.match(OF_NEWCOMERS)]
     measured = []
     for split, metric, title, about, data in measures:
         part = table[(table.split == split) & (table.metric == metric)]
@@ -354,7 +355,14 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     if 0 < fewest < _MANY:
         questions = f"{counted(fewest, 'question')} {'was' if fewest == 1 else 'were'} asked"
         limits.append(f"Only {questions} in {scores.title}: too few to tell models apart.")
-    low = [model_title(name) for name in models if scores.chance and scores.interval(name)[0] <= scores.chance]
+    ends = {name: scores.interval(name) for name in models if scores.chance}
+    below = [model_title(name) for name, (_, high) in ends.items() if high < scores.chance]
+    low = [model_title(name) for name, (low, high) in ends.items() if low <= scores.chance <= high]
+    if below:
+        limits.append(
+            f"Below chance in {scores.title}: {_list_names(below)}. That is no guessing: wrong answers are preferred, "
+            f"or ties count as wrong. Chance is {_percent(scores.chance)} %."
+        )
     if low:
         meaning = "a comparison with them says nothing about the methods" if len(models) > 1 else "nothing is shown yet"
         why = f": {scores.guessing}" if scores.guessing else ""
@@ -411,7 +419,8 @@ def _winner_text(
         return f"{nobody}: that takes several seeds of each."
     best = both.mean().idxmax()
     if scores.chance and scores.interval(best)[0] <= scores.chance:
-        return f"{nobody}: the best, {model_title(best)}, is at chance."
+        where = "below" if scores.interval(best)[1] < scores.chance else "at"
+        return f"{nobody}: the best, {model_title(best)}, is {where} chance."
     unclear = [name for name in names if name != best and _word(_difference(scores, best, name)) != "better"]
     if unclear:
         others = _list_names([model_title(name) for name in unclear])

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from io import BytesIO
 from os.path import exists
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -82,6 +82,7 @@ class NoPhoto:
     "A placeholder for a photo that is not read."
 
     name: str  # of the photo
+    is_absent: ClassVar[bool] = True  # see `data.identities.same_image`
 
 
 def photo_path(
@@ -336,7 +337,7 @@ def swap_choices(
 ) -> list[Choice]:  # at most one for each caption and operator
     """Each caption against an exchange of two of its parts; an exchange that is another caption of the photo is left
     out."""
-    pairs = list(pairs)
+    pairs = [pair for pair in pairs if pair.caption]  # pictures with labels alone have nothing to exchange
     right = {(pair.image_id, normalize_caption(text)) for pair in pairs for text in (pair.caption, *(pair.views or ()))}
     choices = []
     for operator, pair in itertools.product(operators, pairs):

@@ -16,6 +16,7 @@ from pydantic import Field
 from ...core.config import Identifier, Text, check_choice
 from .items import Choice, check_files, collect_choices, file_records, photo_path
 from .nlvr import Claim
+from ..identities import genome_id
 from ..pairs import Pair
 from ..readers.coco import coco_id
 from ..reports import BadData, Collector, Records, existing_path
@@ -124,6 +125,7 @@ def read_whats_up(
         is_arranged = split.startswith("controlled")
         photos = (WHATS_UP[split][1], "")
         names = () if is_arranged else ("image", "right", "wrong")
+        identity = genome_id if split.startswith("vg") else (lambda file: Path(file).stem)
         for where, key, record in file_records(
             files[split], _ArrangedPhoto if is_arranged else _PhotoQuestion, collector, names
         ):
@@ -135,7 +137,7 @@ def read_whats_up(
                 captions = (record.right, record.wrong)
             items.append(
                 (
-                    Choice(split, (photo_path(images, name, photos),), captions, f"{split}:{key}", (Path(name).stem,)),
+                    Choice(split, (photo_path(images, name, photos),), captions, f"{split}:{key}", (identity(name),)),
                     where,
                 )
             )

@@ -361,7 +361,19 @@ def each_edited(
                     collector.leave_out(
                         "negative like its caption", where, f"{text!r} has the words of {record.caption!r}"
                     )
-            yield replace(record, negatives=negatives)
+            dropped = {*record.negatives} - {*negatives}
+            edits = [values for values in record.edits if values.get("caption") not in dropped]
+            yield replace(record, negatives=negatives, edits=edits, **_scores_of(record, negatives))
+
+
+def _scores_of(record: EditedCaption, negatives: Sequence[str]) -> dict[str, list]:
+    "The numbers of those negatives of a line that are kept."
+    kept = [k for k, text in enumerate(record.negatives) if text in negatives]
+    scores = {name: getattr(record, name) for name in ("fluency", "truth", "margin")}
+    return {
+        name: [values[k] for k in kept] if len(values) == len(record.negatives) else values
+        for name, values in scores.items()
+    }
 
 
 def with_negatives(
@@ -528,7 +540,11 @@ def _reviewed_values(
         for each in reviewed
         if each is not None
     ]
-    return vars(record) | {"negatives": list(dict.fromkeys(standing.values())), "edits": edits, "reviews": reviews}
+    negatives = list(dict.fromkeys(standing.values()))
+    is_corrected = any(text != negative for negative, text in standing.items())
+    # nobody has measured a corrected text
+    scores = {"fluency": [], "truth": [], "margin": []} if is_corrected else _scores_of(record, negatives)
+    return vars(record) | {"negatives": negatives, "edits": edits, "reviews": reviews} | scores
 
 
 def write_reviewed(

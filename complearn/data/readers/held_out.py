@@ -33,6 +33,12 @@ def write_source(
                 f"pair {pair.id} has {'no caption' if not pair.caption else 'an image that is no file'}; to train on "
                 f"pairs, save their images as files, or give what complearn.read returns"
             )
+        if pair.negatives is not None or pair.tree is not None or pair.graph is not None:
+            has = "wrong captions" if pair.negatives is not None else "a tree or a scene"
+            raise RequestError(
+                f"pair {pair.id} has {has}, which a table of captions would lose; give what complearn.read returns as "
+                f"it is, and not a part of it or a list made of it"
+            )
     paths = [os.path.abspath(pair.image) for pair in pairs]
     if not paths:
         raise RequestError("no pairs to train on; give what complearn.read returns")

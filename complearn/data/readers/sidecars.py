@@ -29,6 +29,7 @@ def read_sidecars(
     "Read pictures with their captions in text files of the same name; a picture's path below the folder is its id."
     folder = existing_path(folder, "the data folder")
     inside = Inside(folder, allow_outside)
+    ending = f".{ending.removeprefix('.')}"
     collector = Collector(f"pictures of {folder.name}", max_bad, check, folder, folder, allow_outside)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)

@@ -225,7 +225,8 @@ def _labelled_pairs(
 ) -> list[Pair]:
     "Some labelled images, the same each time."
     data = json.loads(source)
-    pairs = drawn([pair for pair in read(data["name"], **data["args"]) if pair.labels], n)
+    labelled = [pair for pair in read(data["name"], **data["args"]) if pair.labels]
+    pairs = drawn([*{pair.image_id: pair for pair in reversed(labelled)}.values()][::-1], n)  # each image once
     if len(pairs) < 2:
         raise ValueError(f"{data['name']} has {len(pairs)} labelled images, and neighbours are asked about labels")
     return pairs

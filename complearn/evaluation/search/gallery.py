@@ -376,7 +376,7 @@ def index_gallery(
     model = scorer_fingerprint(scorer)
     n = options.get("n")
     if folder:
-        place = (model,)
+        place = (model, *([options["thumb"]] if options.get("thumb") else []))
     else:
         place = (FORMAT, model, name or _gallery_name(pairs), n, options.get("thumb"))
     is_given = bool(folder)

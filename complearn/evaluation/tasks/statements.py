@@ -86,7 +86,8 @@ def evaluate_statements(
     counts = rng(0, "sentences").multinomial(sentences, np.full(sentences, 1 / sentences), draws)[:, pairs[:, 1]]
     true_counts = counts[:, truth].astype(np.float32)
     false_counts = counts[:, ~truth].astype(np.float32)
-    areas = ((true_counts @ table) * false_counts).sum(1) / np.maximum(true_counts.sum(1) * false_counts.sum(1), 1)
+    drawn = true_counts.sum(1) * false_counts.sum(1)  # without true or without false ones there is no area
+    areas = (((true_counts @ table) * false_counts).sum(1) / np.maximum(drawn, 1))[drawn > 0]
     right = _cross_thresholds(scores, truth, pairs[:, 1]) == truth
     area = Score(
         "statements", "auc", float(table.mean()), *tail(areas), len(items), float((table == 0.5).mean()), sentences
