@@ -11,7 +11,7 @@ from PIL import Image
 from complearn.apps.edits.review import ReviewController, review
 from complearn.apps.serving import OPTIONS, _app_settings
 from complearn.data.pairs import Pair
-from complearn.data.readers.edits import read_edits, training_command
+from complearn.data.readers.edits import Decision, _reviewed_values, read_edits, training_command
 from complearn.data.readers.registry import read
 
 EDIT = {"caption": "a cat on a bed", "operator": "replace_obj", "spans": [[[2, 5], [2, 5]]], "grammatical": True}
@@ -388,3 +388,27 @@ def test_on_a_page(path):
         page.close()
     assert not faults
     assert read_edits(path.with_name("negatives.reviewed.jsonl"))[0].negatives == ["a cat on a bed", "a dog on an bed"]
+
+
+def test_numbers_of_negatives_stay_with_their_negatives(tmp_path):
+    """A negative that is left out or corrected takes its numbers with it."""
+    line = {"id": "0", "image_id": "0", "caption": "a cat", "negatives": ["A cat!", "a dog", "a cow"]}
+    line |= {"fluency": [0.1, 0.2, 0.3], "truth": [None, 0.5, 0.6], "margin": []}
+    line |= {"edits": [{"caption": text, "operator": "replace_obj"} for text in line["negatives"]]}
+    (tmp_path / "negatives.jsonl").write_text(json.dumps(line) + "\n")
+    (record,) = read_edits(tmp_path / "negatives.jsonl")
+    assert (record.negatives, record.fluency, record.truth, record.margin) == (
+        ["a dog", "a cow"],
+        [0.2, 0.3],
+        [0.5, 0.6],
+        [],
+    )
+    assert [values["caption"] for values in record.edits] == ["a dog", "a cow"]
+    decisions = [Decision("0", "a cat", text, "accepted") for text in record.negatives]
+    values = _reviewed_values(record, {decision.key: decision for decision in decisions})
+    assert (values["negatives"], values["fluency"], values["truth"]) == (["a dog", "a cow"], [0.2, 0.3], [0.5, 0.6])
+    values = _reviewed_values(record, {decisions[1].key: decisions[1]})
+    assert (values["negatives"], values["fluency"], values["truth"]) == (["a cow"], [0.3], [0.6])
+    corrected = Decision("0", "a cat", "a dog", "corrected", "a horse")
+    values = _reviewed_values(record, {decision.key: decision for decision in (corrected, decisions[1])})
+    assert (values["negatives"], values["fluency"]) == (["a horse", "a cow"], []), "nobody measured the horse"

@@ -34,7 +34,7 @@ from complearn.analysis.runs.inventory import (
     split_title,
     study_scores,
 )
-from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
+from complearn.analysis.runs.logs import RunLog, _sampled, drawn_curves, smoothed, thinned
 from complearn.apps.addresses import read_address
 from complearn.apps.codes.controller import codes
 from complearn.apps.codes.messages import CodesAddress
@@ -323,6 +323,15 @@ def test_a_band_is_the_interval_over_seeds_at_common_steps(tmp_path):
     apart = drawn_curves({"clip": logs}, "loss", band=False)
     assert set(apart.label) == set(logs) and (apart.low == apart.value).all()
     assert drawn_curves({"clip": logs}, "none").empty
+
+
+def test_long_logs_of_other_lengths_keep_steps_in_common():
+    lines = [b'{"kind": "step", "step": %d}\n' % step for step in range(1, 5001)]
+    for short, long in ((3000, 3001), (2500, 5000)):
+        kept = [set(range(n)) - _sampled(lines[:n]) for n in (short, long)]
+        assert all(len(numbers) <= 2000 and n - 1 in numbers for numbers, n in zip(kept, (short, long)))
+        assert len(kept[0] & kept[1]) > 600
+    assert not _sampled(lines[:1500])
 
 
 def test_smoothing_weighs_the_past_and_starts_at_the_first_value():
