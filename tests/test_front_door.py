@@ -469,7 +469,7 @@ def test_a_training_starts_from_every_form_that_load_takes(trained, album, tmp_p
     for given in (trained, trained.path, f"{trained.path}@contrastive", complearn.load(trained.path, device="cpu")):
         start = read_start(given, scale)
         assert start.weights["run"] == str(trained.path) and start.weights["phase"] == "contrastive"
-        assert start.model == trained.config["model"] and start.lr == trained.config["train"]["lr"]
+        assert start.model == trained.config["model"] and start.rates["lr"] == trained.config["train"]["lr"]
     with pytest.raises(ValueError, match="frozen belongs to a pretrained CLIP"):
         read_start(trained, scale, frozen=("vision",))
     with pytest.raises(ValueError, match="there is no start"):
@@ -670,6 +670,14 @@ def test_runs_are_a_table(trained, tmp_path):
     }  # fmt: skip
     with pytest.raises(FileNotFoundError, match="holds no run"):
         complearn.runs(tmp_path)
+
+
+def test_a_start_from_a_run_keeps_the_slower_rates_of_its_parts(trained, monkeypatch):
+    """Else towers that were fine-tuned at a hundredth of the rate would go on at all of it."""
+    rates = {"lr": 1e-3, "shares": {"vision.tower.*": 0.01}}
+    tuned = trained.config | {"train": trained.config["train"] | rates}
+    monkeypatch.setattr(type(trained), "config", property(lambda run: tuned))
+    assert read_start(trained, SCALES["smoke"]).rates == rates
 
 
 def test_a_part_of_pairs_with_wrong_captions_is_not_trained_on_without_them(album, tmp_path):

@@ -24,11 +24,13 @@ from complearn.training.engine.optimization import adamw
 from complearn.training.engine.phases import match_names
 from complearn.training.methods.grounding import (
     ShuffledPhotos,
+    _grounded_arguments,
     _grounding_arguments,
     grounded,
     grounding,
     grounding_rows,
     grounding_scale,
+    masked_words,
 )
 from complearn.training.methods.registry import merge
 from complearn.training.methods.scales import SCALES
@@ -264,6 +266,19 @@ def test_new_parts_learn_faster_than_pretrained_ones_but_for_the_papers_preset()
     assert [set(one.values()) for one in theirs] == [{5e-5}, {1e-5}, {1e-5}]
     assert [phase.halve for phase in phases] == [9_750, 7_790, 0]
     assert not any(phase.optim["decoupled"] for phase in phases)
+    (read,) = masked_words(model, **_grounded_arguments(grounding_scale("paper"), 65_000, {}))
+    assert (read.halve, read.optim["decoupled"], read.optim["lr"]) == (9_750, False, 5e-5), "its control, too"
+
+
+def test_a_dropout_that_stays_is_that_of_the_stage_before_also_on_resume():
+    relations = {"predicates": ("above",), "objects": ("circle",), "heads": 2}
+    for dropout in (None, 0.2):
+        model = build(grounding_ranks.MODEL | {"relations": relations}, WordTokenizer.fit(["a circle"]), 0)
+        before = {} if dropout is None else {"dropout": dropout}
+        phases = grounding(model, 4, 4, ground=before, relate={"dropout": None})
+        phases[1].on_enter(model)  # as where a run is resumed, which does not enter the first
+        shares = {part.p for part in model.language.modules() if isinstance(part, nn.Dropout)}
+        assert shares == {dropout or 0.3}
 
 
 def test_hidden_words_are_guessed_as_in_a_loop(monkeypatch):

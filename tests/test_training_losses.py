@@ -22,6 +22,7 @@ from complearn.training.engine.phases import (
 )
 from complearn.training.methods.iterated import divide_steps, iterated
 from complearn.training.methods.scales import SCALES
+from complearn.training.objectives import losses
 from complearn.training.objectives.contrastive import in_batch_accuracy, vector_accuracy
 from complearn.training.objectives.losses import (
     JointPairs,
@@ -213,6 +214,14 @@ def splitmix_bits(number, salt):  # Steele et al. 2014, in Python's own integers
 
 def splitmix(number, salt):
     return ((splitmix_bits(number, salt) >> 40) + 0.5) / 2**24
+
+
+@pytest.mark.parametrize("bits", (0, -1))
+def test_no_hashed_draw_is_0_or_1(bits, monkeypatch):
+    """Half of the last place is rounded up, and the inverse of a distribution function at 1 is infinite."""
+    monkeypatch.setattr(losses, "mixed_bits", lambda numbers, salt: torch.full_like(numbers, bits))
+    found = hashed_uniform(torch.tensor([7]))
+    assert 0 < found < 1 and torch.special.ndtri(found).isfinite()
 
 
 @pytest.mark.parametrize("salt", (0, 1, 17))

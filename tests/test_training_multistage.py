@@ -522,6 +522,7 @@ def test_a_stage_can_begin_with_the_weights_of_the_one_before(tmp_path):
     def look(state):
         begin(state)
         weights.extend(encoder.head[0].weight.clone() for encoder in state.model.encoders)
+        assert {*state.model.encoders[1].parameters()} <= {*state.respawned}, "averages of weights begin again"
 
     trainer.phases[1].on_start = look
     trainer.fit()

@@ -14,7 +14,7 @@ import pytest
 from complearn.core.progress import Progress
 from complearn.core.runs import Run
 from complearn.training.runs import sweep
-from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.sweep import RunFailed, _bar_title, _progress_of, _share_machine, command, run_all
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
@@ -44,6 +44,15 @@ def test_runs_share_the_processors_that_a_queue_gave(monkeypatch):
     assert _share_machine(3, device="cpu") == (2, 1)
     monkeypatch.delattr(os, "sched_getaffinity")
     assert _share_machine(3, device="cpu") == (3, 21)
+
+
+def test_checkpoints_beyond_the_step_where_a_run_goes_on_are_forgotten(tmp_path):
+    """Their records are dropped, and a later start would pass over them."""
+    trainer = make_trainer(prepared(tmp_path / "run", checkpoint_every=2, keep=9), progress=False)
+    trainer.fit()
+    assert [*trainer.run.checkpoint_steps()][:4] == [0, 2, 4, 6]
+    make_trainer(trainer.run, progress=False).begin_or_resume(until=5)
+    assert max(trainer.run.checkpoint_steps()) == 4
 
 
 def test_one_folder_one_trainer(tmp_path):

@@ -126,8 +126,8 @@ def plan_study(
         steps = steps or fit_steps(count, batch, scale, begin)
         smaller = "" if batch_size or batch == scale.batch else f" (all of them; the preset's {scale.batch} are more)"
         settings = scale.train(steps, batch, source["name"])
-        if begin.lr is not None and not lr:
-            settings["lr"] = begin.lr
+        if not lr:
+            settings |= begin.rates
 
         def monitors(seed: int) -> dict[str, dict]:
             return monitor_settings(data.source_of(seed), benchmarks, scale.n_monitor)

@@ -193,6 +193,15 @@ class Checkpointer:
             )
         return None, missing
 
+    def forget_after(
+        self,
+        step: int,  # at which a run goes on
+    ) -> None:
+        "Delete the checkpoints of later steps."
+        for later, path in self.run.checkpoint_steps().items():
+            if later > step:
+                remove_folder(path)
+
     def read(
         self,
         path: Path,  # a checkpoint's folder

@@ -240,6 +240,8 @@ class Trainer:
             self.begin_phase()
             return
         self.resume(checkpoint)
+        if until is not None and self.processes.main:  # records beyond it are gone, so a later start must not pass them
+            self.checkpointer.forget_after(self.state.step)
         for file in missing:
             self.journal.warn(f"{file} is missing: the run goes on from {checkpoint.name}, the checkpoint before")
         if self.state.step and not self.run.records():  # which an older version wrote, without digests

@@ -69,7 +69,9 @@ def _holistic_phase(
     images: bool = True,  # whether images are pulled, too
 ) -> Phase:
     "The phase that teaches the holistic language."
-    return Phase("holistic", steps, Holistic(images=images), schedule="phase", ramp=ramp, on_start=calibrate)
+    # several processes wait for the gradient of all that trains, and the loss has a temperature of its own
+    trained = ("*", "-logit_scale", *(() if images else ("-vision.*",)))
+    return Phase("holistic", steps, Holistic(images=images), trained, schedule="phase", ramp=ramp, on_start=calibrate)
 
 
 @method("il_from_holistic", model={"codebook": {}})

@@ -201,7 +201,7 @@ def relating(
     data: dict | None = None,  # stage 3's own data, {"name": ..., "args": ...}; None: the run's
     batch_size: int | None = None,  # images of stage 3; None: as in the run
     search_temperature: float = 0.1,  # of the search heads' loss
-    dropout: float | None = 0.1,  # of the language stream in stage 3; None: as it is
+    dropout: float | None = 0.1,  # of the language stream in stage 3; None: that of stage 2
     ramp: NonNegativeInt = 0,  # linear warm-up of each phase, steps
 ) -> list[Phase]:
     "Stage 3 and the search heads, each with a separate optimizer and schedule."
@@ -257,6 +257,7 @@ def with_classifier(
         classifier = build(read_model(source.config["model"]), load_tokenizer(file) if file else None)
         classifier.load_state_dict(read_tensors(source.weights_file(phase)))
         copy_vision_stream(classifier, state.model)
+        state.reset_moments(state.model.vision.parameters())  # averages begin again
 
     return [replace(first, on_start=in_order(copy_vision, first.on_start)), *rest]
 
@@ -340,9 +341,13 @@ def _shuffled_loader(state: State) -> Loader:
     "A run's loader with the captions of other photos, for `Phase.loader`."
     run = state.loader
     processes = {"workers": run.workers, "rank": run.rank, "world": run.world}
-    return Loader(ShuffledPhotos(run.pairs, run.seed), run.collate, run.batch_size, run.seed, **processes)
+    photos = ShuffledPhotos(run.pairs, run.seed)
+    return Loader(photos, run.collate, run.batch_size, run.seed, sampler=run.sampler, **processes)
 
 # %% ../../../nbs/training/methods/grounding.ipynb #c012
+_DROPOUT = 0.3  # of the language stream in stage 2
+
+
 @method("grounded", model={"kind": "grounded"}, arguments=_grounded_arguments)
 def grounded(
     model: nn.Module,  # a grounded model
@@ -356,7 +361,7 @@ def grounded(
     temperature: float | int = 0.1,  # of the losses
     losses: str = "both",  # "both", "language" or "vision", see `Grounding`
     layers: int | str | None = None,  # text layers that train, from the top; None: as the model is configured
-    dropout: float | int | None = 0.3,  # of the language stream; None: as it is
+    dropout: float | int | None = _DROPOUT,  # of the language stream; None: as it is
     ramp: NonNegativeInt = 0,  # linear warm-up, steps
     shuffled: bool = False,  # every photo has another's captions: a control that learns no grounding
 ) -> list[Phase]:
@@ -384,6 +389,8 @@ def masked_words(
     new_lr: float | int | None = 1e-3,  # of the layer that guesses, which is new; None: `lr`
     weight_decay: float | int = 5e-7,  # on matrices
     betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
+    decoupled: bool = True,  # decay: AdamW's; off: Adam's, as in the paper
+    halve: NonNegativeInt = 0,  # steps after which the rate is halved, as in the paper; 0: a cosine
     share: float | int = 0.15,  # of the words that are hidden
     layers: int | str | None = None,  # text layers that train, from the top; None: as the model is configured
     dropout: float | int | None = 0.3,  # of the language stream; None: as it is
@@ -399,9 +406,10 @@ def masked_words(
         "shares": shares,
         "weight_decay": weight_decay,
         "betas": tuple(betas),
+        "decoupled": decoupled,
     }
     trained = tuple(f"language.{name}" for name in model.language.patterns(layers))
-    way = {"schedule": "phase", "ramp": ramp, "on_enter": _language_dropout(dropout)}
+    way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": _language_dropout(dropout)}
     return [Phase("read", steps, objective, trained, optim=optim, **way)]
 
 # %% ../../../nbs/training/methods/grounding.ipynb #c014
@@ -415,7 +423,10 @@ def grounding(
     relate: Mapping[str, Any] | None = None,  # further arguments of `relation_stage.relating`
 ) -> list[Phase]:
     "Captions, then relations, then search: three phases with an optimizer and a schedule each."
-    return grounded(model, steps, **ground or {}) + relating(model, relation_steps, search_steps, **relate or {})
+    ground, relate = dict(ground or {}), dict(relate or {})
+    if relate.get("dropout", 0) is None:  # that of stage 2, which a resumed run does not pass through
+        relate["dropout"] = ground.get("dropout", _DROPOUT)
+    return grounded(model, steps, **ground) + relating(model, relation_steps, search_steps, **relate)
 
 # %% ../../../nbs/training/methods/grounding.ipynb #n010
 def _layer_counts(

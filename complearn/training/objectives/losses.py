@@ -365,7 +365,8 @@ def hashed_uniform(
     salt: int | Int64[Tensor, ""] = 0,  # another salt, other draws
 ) -> Float[Tensor, "*shape"]:  # inside (0, 1), of 24 bits
     "A uniform draw that hangs on its number and a salt alone."
-    return (_shift(mixed_bits(numbers, salt), 40).float() + 0.5) / 2**24
+    # the largest half is rounded up
+    return ((_shift(mixed_bits(numbers, salt), 40).float() + 0.5) / 2**24).clamp(max=1 - 2**-24)
 
 
 def token_numbers(

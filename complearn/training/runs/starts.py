@@ -7,7 +7,7 @@ __all__ = ['SIDES', 'EPOCHS', 'FEWEST_STEPS', 'TrainingStart', 'read_start', 'fi
 
 # %% ../../../nbs/training/runs/starts.ipynb #st03
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ class TrainingStart:
 
     model: dict[str, Any]  # towers and what stands over them, for `Study`
     weights: dict[str, Any] | None = None  # of another run or a saved model, see `config.Start`; None: the towers' own
-    lr: float | None = None  # learning rate of that run; None: by the preset, or that of pretrained towers
+    # of that run: learning rate, and shares of it where parts have less; empty: by the preset, or those of pretrained
+    # towers
+    rates: dict[str, Any] = field(default_factory=dict)
     pretrained: bool = False  # whether it is there to be fine-tuned
 
     @property
@@ -124,7 +126,8 @@ def _from_run(snapshot: Snapshot, frozen: Sequence[str]) -> TrainingStart:
     config = snapshot.run.config
     _refuse_frozen(frozen, snapshot.run.path.name)
     weights = {"run": str(snapshot.run.path), **snapshot.selector, "weights": snapshot.checksums}
-    return TrainingStart(dict(config["model"]), weights, config["train"].get("lr"))
+    rates = {name: config["train"][name] for name in ("lr", "shares") if config["train"].get(name)}
+    return TrainingStart(dict(config["model"]), weights, rates)
 
 # %% ../../../nbs/training/runs/starts.ipynb #st07
 EPOCHS = 10  # of a fine-tuning

@@ -111,6 +111,7 @@ def _place_weights(
             model.learned.fill_(1)
         if not (inherit and stage):
             model.restore(stage)
+            state.reset_moments(model.encoders[stage].parameters())  # averages begin again
         if scale:
             state.extra.setdefault("logit_scale", model.logit_scale.detach().clone())
             if not inherit:

@@ -225,6 +225,7 @@ def begin_stage(
         size = state.loader.batch_size
         if inherit and stage:
             model.inherit(stage)
+            state.reset_moments(model.encoders[stage].parameters())  # averages begin again
         objective.restart(model.encoders[stage])
         if stage == first:
             _check_first(state, first, stages, grouping)

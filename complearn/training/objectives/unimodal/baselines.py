@@ -72,7 +72,7 @@ class TemperatureSchedule(SimCLR):
         return self.temperature + (self.highest - self.temperature) * wave
 
     def compare(self, vectors, batch):
-        return super().compare(vectors, batch) | {"temperature": torch.tensor(self.current_temperature())}
+        return super().compare(vectors, batch) | {"temperature": vectors.new_tensor(self.current_temperature())}
 
     def after_step(self, step):
         if int(self.before) < 0:
