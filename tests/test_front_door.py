@@ -19,6 +19,7 @@ import complearn
 from complearn.core.config import RequestError
 from complearn.core.files import photo_reader
 from complearn.core.results import Result
+from complearn.core.runs import Run
 from complearn.data.fixtures.specimens import _write_shard, write_benchmarks
 from complearn.data.readers.held_out import held_out_part, write_source
 from complearn.data.readers.registry import read_source
@@ -31,7 +32,7 @@ from complearn.models.registry import save_model
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot, run_data
-from complearn.training.runs.starts import read_start
+from complearn.training.runs.starts import _from_run, read_start
 
 FUNCTIONS = ("search", "codes", "stages")
 
@@ -672,12 +673,12 @@ def test_runs_are_a_table(trained, tmp_path):
         complearn.runs(tmp_path)
 
 
-def test_a_start_from_a_run_keeps_the_slower_rates_of_its_parts(trained, monkeypatch):
+def test_a_start_from_a_run_keeps_the_slower_rates_of_its_parts(trained):
     """Else towers that were fine-tuned at a hundredth of the rate would go on at all of it."""
     rates = {"lr": 1e-3, "shares": {"vision.tower.*": 0.01}}
-    tuned = trained.config | {"train": trained.config["train"] | rates}
-    monkeypatch.setattr(type(trained), "config", property(lambda run: tuned))
-    assert read_start(trained, SCALES["smoke"]).rates == rates
+    tuned = Run(trained.path)
+    tuned.config = trained.config | {"train": trained.config["train"] | rates}
+    assert _from_run(Snapshot(tuned, "contrastive"), ()).rates == rates
 
 
 def test_a_part_of_pairs_with_wrong_captions_is_not_trained_on_without_them(album, tmp_path):
