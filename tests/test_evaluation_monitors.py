@@ -484,10 +484,8 @@ def test_knn_monitor_guesses_a_fifth_of_its_source_and_needs_labels(tmp_path):
 
 def test_an_image_with_several_captions_is_no_neighbour_of_itself(monkeypatch):
     draw = np.random.default_rng(0)
-    pairs = [
-        Pair(draw.integers(0, 256, (16, 16, 3), np.uint8), None, f"{k}-{n}", str(k), labels=f"kind {draw.integers(5)}")
-        for k in range(40) for n in range(5)
-    ]  # fmt: skip
+    images = draw.integers(0, 256, (40, 16, 16, 3), np.uint8)
+    pairs = [Pair(images[k], None, f"{k}-{n}", str(k), labels=f"kind {k % 5}") for k in range(40) for n in range(5)]
     monkeypatch.setattr(monitors, "read", lambda name, **arguments: pairs)
     known = monitors._labelled_pairs(json.dumps({"name": "mine", "args": {"n": 1}}), 100)
     assert [pair.id for pair in known] == [f"{k}-0" for k in range(40)]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LIKE', 'WORDNET_FILES', 'TRIES', 'MOST_ENTAILED', 'FOLLOWS', 'RIVALS', 'HELD', 'PORTION', 'MOST_UNFINISHED', 'FORMS',
-           'FEW', 'SCORES', 'scorer_version', 'open_scorer', 'Ranker', 'EditSettings', 'make_generator', 'Judges',
-           'edit_lines', 'edit_captions', 'make_parser', 'make_negatives', 'main']
+           'FEW', 'scorer_version', 'open_scorer', 'Ranker', 'EditSettings', 'make_generator', 'Judges', 'edit_lines',
+           'edit_captions', 'make_parser', 'make_negatives', 'main']
 
 # %% ../../../nbs/apps/edits/command.ipynb #imports0
 import argparse
@@ -58,6 +58,7 @@ from ...core.runs import Run, differences, runs_below
 from ...core.seeds import rng
 from ...data.pairs import Pair, number as name_number
 from complearn.data.readers.edits import (
+    SCORES,
     CaptionReader,
     CaptionRow,
     EditedCaption,
@@ -1306,9 +1307,6 @@ def make_negatives(
             _export(path, target, captions, images)
         lines = [line for record in each_edited(path) for line in _negative_lines(record)]
     return pd.DataFrame(lines, columns=["id", "image_id", "caption", "negative", "operator", *SCORES])
-
-
-SCORES = ("fluency", "truth", "margin")  # of each negative, where they were measured
 
 
 def _negative_lines(record: EditedCaption) -> Iterator[tuple]:

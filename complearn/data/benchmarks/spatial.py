@@ -125,7 +125,7 @@ def read_whats_up(
         is_arranged = split.startswith("controlled")
         photos = (WHATS_UP[split][1], "")
         names = () if is_arranged else ("image", "right", "wrong")
-        identity = genome_id if split.startswith("vg") else (lambda file: Path(file).stem)
+        identity = genome_id if split.startswith("vg") else coco_id
         for where, key, record in file_records(
             files[split], _ArrangedPhoto if is_arranged else _PhotoQuestion, collector, names
         ):

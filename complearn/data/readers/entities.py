@@ -92,7 +92,7 @@ def read_entities(
         identity = photo_name(images, f"{name}.jpg", flickr=True)
         photo = f"Sentences/{name}.txt"
         with collector.sample(photo, "bad photo"):
-            sentences, annotation = (folder / "Sentences" / f"{name}.txt", folder / "Annotations" / f"{name}.xml")
+            sentences, annotation = folder / photo, folder / "Annotations" / f"{name}.xml"
             for path in (sentences, annotation):
                 collector.inside(path, Path())
             boxes = _read_boxes(annotation, f"Annotations/{name}.xml")

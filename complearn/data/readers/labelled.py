@@ -87,8 +87,8 @@ def read_labelled_images(
         labels = [name for name in read_parquet_column(path, label, allow_outside) if isinstance(name, (str, int))]
         pairs = read_parquet(path, image, label, "{}", label, max_bad, check, _step(len(labels), limit), allow_outside)
         if limit and len(pairs) > limit:  # each file begins with its first row
-            pairs = Pairs(pairs[:: _step(len(pairs), limit)], replace(pairs.report))
-            pairs.report.kept = len(pairs)
+            kept = pairs[:: _step(len(pairs), limit)]
+            pairs = Pairs(kept, replace(pairs.report, kept=len(kept)))
         names = set(map(str, labels))
     names = sorted(names)  # of all files, so that a limit removes no class
     items = Records([(pair.image, names.index(str(pair.labels))) for pair in pairs], pairs.report)

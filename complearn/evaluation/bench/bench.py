@@ -63,6 +63,9 @@ def judge_blind(
     return [line for data, method, part in scores for line in stamp(part, method, data=data)]
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #n004
+_NAMED = 20  # shared images, and captions, that a results file names
+
+
 def disjoint_training(
     source: Mapping[str, Any],  # of the training pairs: {"name": reader, "args": {...}}
     train: Sequence[Pair],  # what it reads
@@ -92,7 +95,8 @@ def disjoint_training(
         "report": f"{len(compared)} of {len(train)} training pairs compared: {shared}; {action}",
     }
     facts |= {"images": len(shared.images), "captions": len(shared.captions), "dropped": len(dropped)}
-    facts |= {"image_pairs": list(shared.images), "caption_pairs": shared.captions}
+    # examples, since a world may share thousands of captions with its questions
+    facts |= {"image_pairs": list(shared.images)[:_NAMED], "caption_pairs": list(shared.captions)[:_NAMED]}
     print(facts["report"])
     if not dropped:
         return dict(source), train, facts

@@ -23,7 +23,7 @@ from ...core.hashes import file_hash, file_state, hash_files
 from ...data.benchmarks.items import Choice
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe
 from ...data.images import EXTENSIONS
-from ...data.pairs import Pair, caption_number
+from ...data.pairs import Pair, caption_number, one_per_image
 from ...data.readers.registry import is_drawn, read, world_of
 from ...data.visual_genome.triplets import TripletEncoder, pair_triplets
 from ...data.worlds.world import shared_world
@@ -225,8 +225,7 @@ def _labelled_pairs(
 ) -> list[Pair]:
     "Some labelled images, the same each time."
     data = json.loads(source)
-    labelled = [pair for pair in read(data["name"], **data["args"]) if pair.labels]
-    pairs = drawn([*{pair.image_id: pair for pair in reversed(labelled)}.values()][::-1], n)  # each image once
+    pairs = drawn(one_per_image([pair for pair in read(data["name"], **data["args"]) if pair.labels]), n)
     if len(pairs) < 2:
         raise ValueError(f"{data['name']} has {len(pairs)} labelled images, and neighbours are asked about labels")
     return pairs
