@@ -234,6 +234,8 @@ def test_an_experiment_is_asked_about_what_was_seen_and_what_was_not():
         experiment_bench(None, {}, 4)
     with pytest.raises(ValueError, match='training set and evaluation overlap.* give it {"disjoint": true}'):
         disjoint_training({"name": "generated"}, world.train, bench)  # pairs that are made on demand cannot be left out
+    facts = disjoint_training({"name": "generated"}, world.train, bench, "keep")[2]
+    assert len(facts["caption_pairs"]) == min(20, facts["captions"]) > 0, "examples; the number is whole"
 
 
 def test_a_text_model_reads_no_caption_of_an_evaluation_photo():
