@@ -684,3 +684,11 @@ def test_the_scan_recognises_the_folder_of_real_data(real_data):
         "cifar10": "found",
         "mnist": "found",
     }
+
+
+def test_a_benchmark_without_a_question_is_named(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "0.png")
+    with pytest.raises(ValueError, match="benchmark 'swaps' has no question"):
+        read_bench({"swaps": {"name": "labels", "args": {"folder": str(tmp_path)}}})

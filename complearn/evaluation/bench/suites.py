@@ -455,6 +455,11 @@ def read_bench(
             remedy = "items are left out or corrected with 'corrections', which every benchmark takes"
             raise ValueError(f"benchmark {name!r} does not take {dict(args)}: {error}; {remedy}") from error
         items = suite.read(**of_reader)
+        if isinstance(items, Sequence) and not len(items):
+            raise ValueError(
+                f"benchmark {name!r} has no question: nothing that was read could be asked about, such as captions; "
+                f"take another reader, or another benchmark"
+            )
         bench[name] = suite.task(correct_items(items, args["corrections"]) if "corrections" in args else items)
     return bench
 
