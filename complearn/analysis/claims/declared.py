@@ -242,7 +242,7 @@ _ALONE = "composer, sentences alone"
 
 
 def _about_trees(others: str, named: str) -> Claim:
-    headline = f"COMPOSER finds pictures of strange captions more often with their own trees than with {named}"
+    headline = f"COMPOSER finds pictures of strange captions more often with the captions' own trees than with {named}"
     return Claim(headline, "Table 2", Side(_ALONE), Side(f"{_ALONE}, {others}"), MCD)
 
 
@@ -281,13 +281,15 @@ STAGES = DeclaredStudy(
     ),
     (
         _about_stages(
-            "all stages know more of it than with shuffled clusters",
+            "all stages know more of what colour hides than with shuffled clusters",
             "integrated",
             Side("multistage, shuffled", "integrated"),
         ),
-        _about_stages("all stages know more of it than one long stage", "integrated", Side("simclr", "integrated")),
         _about_stages(
-            "all stages know more of it than stage 0 next to an untrained encoder",
+            "all stages know more of what colour hides than one long stage", "integrated", Side("simclr", "integrated")
+        ),
+        _about_stages(
+            "all stages know more of what colour hides than stage 0 next to an untrained encoder",
             "integrated",
             Side("multistage", "stage-0 next to an untrained encoder"),
         ),
