@@ -8,6 +8,7 @@ __all__ = ['Bench', 'stamp', 'judge', 'judge_blind', 'disjoint_training', 'share
 # %% ../../../nbs/evaluation/bench/bench.ipynb #c002
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import torch
@@ -96,7 +97,10 @@ def disjoint_training(
     }
     facts |= {"images": len(shared.images), "captions": len(shared.captions), "dropped": len(dropped)}
     # examples, since a world may share thousands of captions with its questions
-    facts |= {"image_pairs": list(shared.images)[:_NAMED], "caption_pairs": list(shared.captions)[:_NAMED]}
+    facts |= {
+        "image_pairs": list(shared.images)[:_NAMED],
+        "caption_pairs": dict(islice(shared.captions.items(), _NAMED)),
+    }
     print(facts["report"])
     if not dropped:
         return dict(source), train, facts
