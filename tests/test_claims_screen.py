@@ -4,6 +4,7 @@ import html
 import json
 import math
 import re
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -29,13 +30,14 @@ from complearn.analysis.claims.screen import (
     gate,
     overlap_line,
     screen_figure,
-    study_command,
+    study_commands,
     what_it_takes,
 )
 from complearn.analysis.claims.tables import SINCE, StudyResults, claims_table, join_studies, read_studies
 from complearn.command import find_notebook
 from complearn.core.results import Result, row
 from complearn.evaluation.statistics import holm, paired_power
+from complearn.training.methods.iterated import ablation_rows
 
 MEASURED = ROOT / "data" / "measured"
 SWAPS = ("swap_att", "swap_obj")
@@ -307,13 +309,41 @@ def test_the_committed_notebook_is_short():
 
 
 @pytest.mark.parametrize("headline", HEADLINES, ids=lambda headline: f"claim {headline.number}")
-def test_a_card_names_a_notebook_and_parameters_that_it_has(headline):
-    words = study_command(headline).split()
-    assert words[:2] == ["complearn", "study"] and words[3:5] == ["--preset", "full"]
-    cells = json.loads(find_notebook(words[2]).read_text(encoding="utf-8"))["cells"]
-    [parameters] = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
-    names = [word.partition("=")[0] for flag, word in zip(words[5:], words[6:]) if flag == "-p"]
-    assert all(f"\n{name}: " in "\n" + "".join(parameters["source"]) for name in names)
+def test_a_card_names_commands_that_measure_its_claim(headline):
+    """Notebook and parameters exist, world, steps and switches are those of the measured setting, and the rows of both
+    sides are among those that are trained."""
+    commands = study_commands(headline)
+    if not commands:
+        cells = json.loads(find_notebook(f"{headline.notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
+        assert any("<summary>Commands</summary>" in "".join(cell["source"]) for cell in cells)
+        assert headline.study in ("search_photos", "identifiability_flickr8k", "composer")
+        return
+    assert f" {headline.notebook}.ipynb " in commands[-1]
+    [measured, *_] = [Result.read(MEASURED / f"{name}.results.json").setting for name in headline.study.split(" + ")]
+    for command in commands:
+        words = shlex.split(command)
+        assert words[:2] == ["complearn", "study"] and words[3:5] == ["--preset", measured["preset"]]
+        cells = json.loads(find_notebook(words[2]).read_text(encoding="utf-8"))["cells"]
+        [parameters] = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+        given = dict(word.split("=", 1) for flag, word in zip(words[5:], words[6:]) if flag == "-p")
+        assert all(f"\n{name}: " in "\n" + "".join(parameters["source"]) for name in given)
+        if "steps" in given and "steps" in measured:
+            assert int(given["steps"]) == measured["steps"]
+        if "switches" in given and "switches" in measured:
+            assert json.loads(given["switches"]) == measured["switches"]
+        stated = json.loads(given.get("data_args", "{}"))
+        there = {**measured.get("source", {}).get("args", {})}
+        assert {name: str(value).removeprefix("DATA/") for name, value in stated.items()} == {
+            name: str(there[name]) for name in stated
+        }
+    claim = next(claim for claim in CLAIMS if claim.headline == headline.headline)
+    words = shlex.split(commands[0])
+    if words[2] == "ablations.ipynb":
+        given = dict(word.split("=", 1) for flag, word in zip(words, words[1:]) if flag == "-p")
+        trained = ablation_rows(json.loads(given["sweep"]), given.get("reference", "il_clip"))
+        assert {side.method for one in (claim, *claim.controls) for side in one.sides if side.value is None} <= {
+            *trained
+        }
 
 
 def test_no_two_verdicts_have_one_colour_in_the_committed_pictures():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['HEADLINES', 'VERDICTS', 'Headline', 'overlap_line', 'claims_screen', 'declared_line', 'screen_figure', 'gate',
-           'study_command', 'what_it_takes', 'claim_cards']
+           'study_commands', 'what_it_takes', 'claim_cards']
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc02
 import math
@@ -440,16 +440,6 @@ def gate(
     return told
 
 
-def study_command(
-    headline: Headline,  # of a claim
-) -> str:
-    "The command that measures a claim once more, with seeds that its study does not have where it draws any."
-    more = {"purity": " -p runs=RUNS", "identifiability": " -p runs=RUNS", "overlap": ""}
-    return f"complearn study {headline.notebook}.ipynb --preset full" + more.get(
-        headline.notebook, " -p seeds=[100,101,102]"
-    )
-
-
 def _gate_texts(claim: Claim, study: StudyResults) -> list[str]:
     "The gate, the smallest effect of interest and the chain of controls of one claim."
     levels = gate(claim, study)
@@ -472,6 +462,79 @@ def _gate_texts(claim: Claim, study: StudyResults) -> list[str]:
         f"Smallest effect of interest of {least.kind}: {claim.matters:g}, {least.reason} (chosen {least.chosen}).",
         f"Controls: {'; '.join(chain) or 'none was declared'}.",
     ]
+
+# %% ../../../nbs/analysis/claims/screen.ipynb #sc12d
+_FURTHER = "-p 'seeds=[500, 501, 502]'"  # seeds that no study has
+_SMALL_WORLD = (
+    """-p steps=2000 -p 'data_args={"shapes": 8, "colours": 8, "relations": ["left of", "above"], "n_train": 30000}' """
+    """-p 'switches={"train": {"captions_too": true, "every": 200, "checkpoint_every": 400, "keep": 6}}'"""
+)
+_BLIND = '{"clip, trained blind to order": {"model": {"reading": {"blind_to": "order"}}}}'
+_DIGITS = (
+    """-p data=cifar_mnist -p 'data_args={"cifar": "DATA/images/cifar10_train.parquet", """
+    """"mnist": "DATA/images/mnist_train.parquet", "n": 20000, "size": 16}' """
+    """-p 'test_args={"cifar": "DATA/images/cifar10_test.parquet", "mnist": "DATA/images/mnist_test.parquet", """
+    """"n": 2000}' -p steps=2000 -p stages=2 -p clusters=10 -p temperature=0.1 -p 'views={"area": [0.5, 1.0]}' """
+    """-p probe=8000 -p 'vision={"size": 16, "width": 32}'"""
+)
+_SHUFFLED = """-p 'variants={"shuffled": {"grouping": {"shuffled": true}}}'"""
+
+
+def _trained(sweep: str, more: str = "") -> str:
+    "The command that trains rows in the small generated world of the studies."
+    return (
+        f"complearn study ablations.ipynb --preset full --out STUDY {more}{_SMALL_WORLD} -p 'sweep={sweep}' {_FURTHER}"
+    )
+
+
+_COMMANDS = {  # what measures a study's setting once more; STUDY and DATA are folders
+    "confirmatory": (_trained('["clip", "codebook_clip", "codebook_restarts"]'),),
+    "confirmatory_newcomers": (
+        _trained('["codebook_clip", "codebook_restarts"]'),
+        "complearn study learnability.ipynb --preset full -p runs=STUDY/runs -p lesson_steps=800 -p teachers=all "
+        "-p 'text_seeds=[0, 1]' -p 'against=[\"codebook_clip\", \"codebook_restarts\"]'",
+    ),
+    "generations": (
+        _trained('["codebook_clip", "codebook_restarts"]'),
+        "complearn study learnability.ipynb --preset full -p runs=STUDY/runs -p lesson_steps=800 -p teachers=all "
+        "-p 'text_seeds=[0]'",
+    ),
+    "lipschitz": (
+        _trained('["clip", "codebook_clip", "codebook_restarts"]'),
+        "complearn study lipschitz.ipynb --preset full -p inputs=32 -p runs=STUDY/runs",
+    ),
+    "arms + iterated": (_trained('["target", "continuity"]'),),
+    "purity": (
+        _trained('["clip", "codebook_clip", "codebook_restarts"]'),
+        "complearn study purity.ipynb --preset full -p runs=STUDY/runs",
+    ),
+    "grounding": (
+        f"complearn study grounded_words.ipynb --preset demo -p data=flickr -p layers=2 -p steps=400 {_FURTHER}",
+    ),
+    "identifiability": (
+        _trained(_BLIND, "-p reference=clip "),
+        "complearn study identifiability.ipynb --preset full -p runs=STUDY/runs",
+    ),
+    "hard_negatives": (
+        f"complearn study hard_negatives.ipynb --preset full -p 'calls=[1, 2]' {_SMALL_WORLD} {_FURTHER}",
+    ),
+    "overlap": ("complearn study overlap.ipynb --preset full -p data=DATA",),
+    "multistage": (
+        f"complearn study multistage.ipynb --preset demo -p steps=600 -p batch_size=64 {_SHUFFLED} {_FURTHER}",
+    ),
+    "multistage_cifar_mnist": (f"complearn study multistage.ipynb --preset demo {_DIGITS} {_SHUFFLED} {_FURTHER}",),
+    "multistage_clip": (
+        f"complearn study multistage_clip.ipynb --preset demo -p steps=1000 -p tuning=0.4 -p 'stages=[2]' {_FURTHER}",
+    ),
+}
+
+
+def study_commands(
+    headline: Headline,  # of a claim
+) -> tuple[str, ...]:  # none where a notebook's section Commands has several that depend on a machine's folders
+    """The commands that measure a claim once more in its declared setting, one after the other, with seeds that its
+    study does not have where it draws any."""
+    return _COMMANDS.get(headline.study, ())
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc12b
 _UNDECIDED = ("open", "at chance", "ceiling", "smaller than matters", "not testable here")
@@ -564,7 +627,8 @@ def claim_cards(
         others = table[(table.number == headline.number) & (table.n > 0)].verdict.value_counts()
         counts = ", ".join(f"{count} {word}" for word, count in others.items())
         parts.append(f"<p>All its lines in the log: {counts or 'none'}.</p>")
-        parts.append(f"<p>More seeds: <code>{study_command(headline)}</code></p>")
+        commands = "<br>".join(f"<code>{escape(command)}</code>" for command in study_commands(headline))
+        parts.append(f"<p>More of it: {commands or f'<i>Commands</i> at the end of {headline.notebook}.ipynb'}</p>")
         title = f"<b>{headline.number}</b> {escape(headline.sentence)}: {answer.verdict}"
         cards.append(f"<details><summary>{title}</summary>{''.join(parts)}</details>")
     return "".join(cards)
