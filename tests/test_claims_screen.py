@@ -336,14 +336,16 @@ def test_a_card_names_commands_that_measure_its_claim(headline):
         assert {name: str(value).removeprefix("DATA/") for name, value in stated.items()} == {
             name: str(there[name]) for name in stated
         }
-    claim = next(claim for claim in CLAIMS if claim.headline == headline.headline)
+    declared = [*CLAIMS, *CONFIRMATORY.primary]
+    claim = next((claim for claim in declared if claim.headline == headline.headline), None)
     words = shlex.split(commands[0])
     if words[2] == "ablations.ipynb":
         given = dict(word.split("=", 1) for flag, word in zip(words, words[1:]) if flag == "-p")
         trained = ablation_rows(json.loads(given["sweep"]), given.get("reference", "il_clip"))
-        assert {side.method for one in (claim, *claim.controls) for side in one.sides if side.value is None} <= {
-            *trained
-        }
+        sides = {side.method for one in (claim, *claim.controls) for side in one.sides if side.value is None}
+        if headline.notebook == "identifiability":  # which reads the trained models once more, blind to something
+            sides = {name.partition(", ")[0] for name in sides}
+        assert sides <= {*trained}
 
 
 def test_no_two_verdicts_have_one_colour_in_the_committed_pictures():
