@@ -444,6 +444,14 @@ def test_encoded_images_teach_the_same(teacher, tmp_path, monkeypatch):
         launch(plain.run.path, progress=False)
 
 
+def test_vectors_of_a_world_are_those_of_the_code_that_draws_it(teacher, monkeypatch):
+    model = Snapshot(teacher, "interact-01").model()
+    pairs = run_data(teacher)
+    key = _encoding_key(model, pairs)
+    monkeypatch.setattr(learner, "code_version", lambda: "another")
+    assert _encoding_key(model, pairs) != key
+
+
 def test_what_varies_is_not_encoded(teacher):
     model = Snapshot(teacher, "interact-01").model()
     pairs = run_data(teacher)

@@ -141,6 +141,23 @@ def test_digests_that_do_not_fit_leave_the_journal_as_it_was(tmp_path, monkeypat
     assert (path.read_bytes(), parts_file(path).read_bytes()) == before
 
 
+def test_digests_that_do_not_fit_leave_a_log_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    log = Log(path)
+    log.append(b'{"k": 0}\n')
+    before = path.read_bytes(), parts_file(path).read_bytes()
+
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+        patch.setattr(journals, "write_bytes_atomic", full)
+        log.append(b'{"k": 1}\n')
+    assert (path.read_bytes(), parts_file(path).read_bytes()) == before
+    log.append(b'{"k": 2}\n')
+    assert not changed_lines(path) and [each["k"] for each in read_lines(path)[0]] == [0, 2]
+
+
 def test_digests_that_a_kill_tore_are_made_again(tmp_path):
     path = tmp_path / "decisions.jsonl"
     for k in range(3):

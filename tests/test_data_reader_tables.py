@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from complearn.core.locks import hold
 from complearn.core.own_files import follow_outside
 from complearn.data import pair_table, reports
 from complearn.data.images import BrokenImage
@@ -480,6 +481,22 @@ def test_images_count_where_tables_make_room_and_those_in_use_stay(tmp_path, tab
     assert not left.exists() and len(held(tables)) == 1 and len(list(tables.glob("*.arrow"))) == 2
     unread(monkeypatch)
     assert isinstance(read("split", **source["args"]), PairTable)
+
+
+def test_images_that_another_process_is_writing_make_no_room(tmp_path, tables, monkeypatch):
+    key = "0" * 32
+    tables.mkdir(parents=True)
+    writing = tables / f"{key}-12345678.images"
+    writing.write_bytes(b"half of them")
+    os.utime(writing, (100, 100))
+    monkeypatch.setenv("COMPLEARN_CACHE_GB", str(1 / 2**30))
+    write_parquet(tmp_path / "rows" / "a.parquet", 300)
+    write_parquet(tmp_path / "others" / "a.parquet", 400)
+    with hold(tables, f"{key}.lock"):
+        read("parquet", path=str(tmp_path / "rows"))
+        assert writing.exists() and (tables / f"{key}.lock").exists()
+    read("parquet", path=str(tmp_path / "others"))
+    assert not writing.exists() and not (tables / f"{key}.lock").exists()
 
 
 def read_slowly(arguments, wait, said):

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import training_runs
@@ -13,6 +14,7 @@ import training_runs
 from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
 from complearn.core.plugins import Registry
+from complearn.core.runs import Run
 from complearn.training.engine.loggers import LOGGERS, check_logger, scalars
 from complearn.training.engine.trainer import Trainer
 from complearn.training.runs.launch import launch, prepare
@@ -118,6 +120,23 @@ def test_the_functions_of_a_library_are_called_as_it_documents_them(name, monkey
         assert calls[0][2]["project"] == "mine" and calls[0][2]["config"] == run.config
         assert ("id" in calls[0][2]) == (name == "wandb")
     assert [call[2]["step"] for call in calls if call[0].startswith("log")] == [1, 2]
+
+
+def test_links_that_wandb_makes_lie_outside_the_run(monkeypatch, tmp_path):
+    """A run's folder with a link in it cannot be opened."""
+
+    def init(dir=None, **options):
+        folder = Path(dir or ".") / "wandb"
+        (folder / "run-1").mkdir(parents=True)
+        (folder / "latest-run").symlink_to("run-1")
+
+    fake = types.ModuleType("wandb")
+    fake.init = init
+    fake.log = fake.finish = lambda *args, **options: None
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.chdir(tmp_path)
+    run = launch(prepare(tmp_path / "run", clip("wandb", 2)).path, progress=False)
+    assert Run.open(run.path).done is not None and (tmp_path / "wandb" / "latest-run").is_symlink()
 
 
 def read_events(folder):

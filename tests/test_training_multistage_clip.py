@@ -181,8 +181,10 @@ def test_every_batch_is_of_one_pseudo_label_of_the_embeddings(tmp_path):
         assert batch.ids is not None
 
 
-def test_the_model_that_a_run_starts_from_can_be_stage_0(folder, pairs):
-    run = train(folder, "paper-s0", "multistage_clip", "clip-s0", 3, steps=6, grouping=GROUPING, pretrained=True)
+@pytest.mark.parametrize("ema", [None, 0.9])  # the average of stage 0 is that model too
+def test_the_model_that_a_run_starts_from_can_be_stage_0(folder, pairs, ema):
+    args = {"steps": 6, "grouping": GROUPING, "pretrained": True}
+    run = train(folder, f"paper-{ema}-s0", "multistage_clip", "clip-s0", 3, train={"ema": ema}, **args)
     assert run.phase_names() == ["stage-1", "stage-2"]
     model = Snapshot(run).model()
     plain = Snapshot(folder / "clip-s0").model()

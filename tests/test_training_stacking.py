@@ -2,7 +2,8 @@
 
 import os
 import signal
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,11 +12,13 @@ import training_runs
 from safetensors.torch import load_file
 
 from complearn.core.runs import Run
+from complearn.data.pairs import Batch
 from complearn.launch import main
 from complearn.training.engine import journal
 from complearn.training.engine.checkpoints import load_checkpoint
+from complearn.training.engine.loggers import takes_one_run
 from complearn.training.engine.processes import Stopped
-from complearn.training.engine.stacking import common_start, stacking_fault
+from complearn.training.engine.stacking import Stack, common_start, stacking_fault
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.scales import SCALES
 from complearn.training.objectives.contrastive import Contrastive, Distillation
@@ -273,15 +276,37 @@ def test_a_sweep_of_stacks(alone, tmp_path):
         assert_near(run, single)
 
 
-def test_a_run_is_charged_its_share_of_the_time(tmp_path, monkeypatch):
-    trainer = make_trainer(prepared(tmp_path, "clip")[0], "cpu", progress=False)
-    trainer.journal.sharers = 4
-    trainer.journal.stopwatch.cpu = 4.0
-    clock = SimpleNamespace(perf_counter=lambda: 8.0, process_time=lambda: 12.0)
-    monkeypatch.setattr(journal, "time", clock)
-    trainer.journal.add_to_budget(8, 40.0, began=0.0)
-    used = {"samples": 8, "tokens": 40, "wall_seconds": 2.0, "cpu_seconds": 2.0}
-    assert trainer.state.extra["budget"] == used
+def test_a_run_is_charged_its_batches_and_its_share_of_the_steps(tmp_path, monkeypatch):
+    """Not the evaluations, checkpoints and batches of the seeds before it: a batch takes a second, a joint step 4."""
+    now = [0.0]
+    monkeypatch.setattr(journal, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: 2 * now[0]))
+
+    def slow_down(owner, name, seconds):
+        function = getattr(owner, name)
+
+        def slow(*args, **options):
+            now[0] += seconds
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    slow_down(Batch, "to", 1)
+    slow_down(Stack, "step", 4)
+    slow_down(Trainer, "evaluate", 100)
+    slow_down(Trainer, "checkpoint", 1000)
+    for run in fit(prepared(tmp_path, "clip", SEEDS[:2], every=3)):
+        last = [record for record in run.records() if record["kind"] == "step"][-1]
+        assert (last["samples"], last["wall_seconds"], last["cpu_seconds"]) == (12 * 8, 12 * 3, 12 * 6)
+
+
+def test_a_tool_that_takes_one_run_at_a_time_is_given_no_stack(tmp_path, monkeypatch):
+    """It would write the numbers of all seeds into the record of one."""
+    monkeypatch.setitem(sys.modules, "trackio", ModuleType("trackio"))
+    runs = prepared(tmp_path, "clip", SEEDS[:2], log_to="trackio:mine")
+    with pytest.raises(ValueError, match="trackio:mine takes the records of one run at a time. Train them one by one"):
+        fit(runs)
+    assert takes_one_run("wandb") and takes_one_run("mlflow:mine")
+    assert not takes_one_run("tensorboard") and not takes_one_run(None)
 
 
 def test_a_study_stacks_the_seeds_of_a_row(tmp_path, monkeypatch):

@@ -164,6 +164,13 @@ def test_an_interrupted_sweep_leaves_runs_that_go_on(tmp_path, many):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_the_device_of_a_configuration_is_that_of_its_run(tmp_path):
+    """A study has one device for all; a row that states another trains there."""
+    for stated, expected in (("auto", "cuda"), ("cpu", "cpu")):
+        words = command(prepared(tmp_path / stated, device=stated), "cuda")
+        assert words[words.index("--device") + 1] == expected
+
+
 def test_several_processes_go_through_torchrun(tmp_path):
     words = command(prepared(tmp_path / "run"), "cpu", processes=2)
     assert words[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -18,9 +20,9 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import load_checkpoint
-from complearn.training.engine.journal import TrainingDiverged
+from complearn.training.engine.journal import TrainingDiverged, check_loss
 from complearn.training.engine.phases import Objective, Phase, TrainSettings, lr_factor, total_loss, unwrap
-from complearn.training.engine.processes import start_processes
+from complearn.training.engine.processes import Processes, Stopped, start_processes
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.clip import calibrate
 from complearn.training.methods.iterated import iterated
@@ -367,6 +369,38 @@ def test_a_bad_loss_stops_before_it_moves_a_weight(tmp_path, how):
     assert again.run.done["step"] == 12
 
 
+@pytest.mark.parametrize("rank", (0, 1))
+def test_a_bad_loss_of_several_processes_names_the_ids_of_all(tmp_path, rank):
+    class OfTwo(Processes):
+        def collect(self, value, work="its part"):
+            return [["a", "b"], ["c", "d"]]
+
+    run = Run.create(tmp_path / "run", {"seed": 0})
+    batch = model_of().collate(PAIRS[:2])
+    values = {"loss": math.nan, "grad_norm": 1.0}
+    with pytest.raises(TrainingDiverged, match="step 3"):
+        check_loss(run, batch, values, 1e4, {"step": 3, "phase": "a"}, OfTwo(torch.device("cpu"), rank, 2))
+    file = run.path / "failed" / "step-00000003.json"
+    assert file.exists() == (rank == 0)
+    if rank == 0:
+        assert json.loads(file.read_text())["ids"] == ["a", "b", "c", "d"]
+
+
+def test_a_trainer_that_was_stopped_goes_on_to_its_end(tmp_path):
+    """The signal of the first `fit` stops no step of the second."""
+
+    def ask(trainer, result):
+        if result.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    trainer = trainer_of(tmp_path / "run", [Phase("contrastive", 6, Contrastive())], actions=[ask])
+    with pytest.raises(Stopped):
+        trainer.fit()
+    assert trainer.state.step == 3
+    trainer.fit()
+    assert trainer.run.done["step"] == 6
+
+
 def test_a_phase_that_trains_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="phase 'idle' trains nothing"):
         trainer_of(tmp_path / "run", [Phase("idle", 2, Contrastive(), trainable=("*", "-*"))]).fit()
@@ -532,6 +566,53 @@ def test_a_loader_made_at_a_phases_start(tmp_path):
     assert Sees.keys == {"0", "3", "5", "9"}
     tensors, plain = load_checkpoint(trainer.run.checkpoints()[-1])
     assert plain["extra"]["chosen"] == [0, 3, 5, 9] and tensors["extra"]["pool"].tolist() == [0, 1, 2]
+
+
+def dies_at(step):
+    def after_step(done):
+        if done == step:
+            raise InterruptedError
+
+    return after_step
+
+
+def test_a_batch_that_is_smaller_is_charged_its_pairs(tmp_path):
+    class Uneven:
+        batch_size = 8
+        batches_per_epoch = 2
+
+        def indices(self, epoch, position):
+            return np.arange(3 if position else 8)
+
+    model = model_of()
+    loader = Loader(PAIRS, model.collate, 8, seed=0, sampler=Uneven())
+    trainer = trainer_of(tmp_path / "run", [Phase("a", 5, Contrastive(), loader=loader)], model)
+    trainer.fit()
+    assert [r["samples"] for r in trainer.run.records() if r["kind"] == "step"] == [8, 11, 19, 22, 30]
+
+
+@pytest.mark.filterwarnings("ignore:pair")
+def test_truncated_captions_are_counted_over_a_stop_and_in_a_loader_of_a_phase(tmp_path):
+    """Every caption is longer than the context, and every batch has eight."""
+
+    def trainer():
+        config = {"vision": TOWER | {"size": 16, "patch": 8}, "text": TOWER}
+        model = build_model(config, WordTokenizer.fit(WORDS, context=4), 0)
+
+        def make(state):
+            return state.loader.with_steps()
+
+        phases = [Phase("a", 3, Contrastive()), Phase("b", 4, Contrastive(), loader=make)]
+        return trainer_of(tmp_path / "run", lambda model: phases, model, checkpoint_every=1)
+
+    for step in (2, 5):
+        stopped = trainer()
+        stopped.phases[0].objective.after_step = stopped.phases[1].objective.after_step = dies_at(step)
+        with pytest.raises(InterruptedError):
+            stopped.fit()
+    trainer().fit()
+    ends = [r for r in Run.open(tmp_path / "run").records() if r.get("event") == "end"]
+    assert [r["truncated_captions"] for r in ends] == [3 * 8, 7 * 8]
 
 
 def test_an_objectives_memory_is_saved(tmp_path):

@@ -349,9 +349,15 @@ class Log:
             )
         if size > self.size:  # another process has added lines
             self._read()
-        with open_own(self.path.parent, self.path.name, "ab", buffering=0) as file:
-            write_whole(file, line)
-        self._add(line)
-        parts = json.dumps([vars(part) for part in self._all_parts]) + "\n"
         beside = own_path(self.path.parent, parts_file(self.path).name)
-        write_bytes_atomic(beside, parts.encode(), durable=False)
+        with open_own(self.path.parent, self.path.name, "ab", buffering=0) as file:
+            size = file.seek(0, 2)
+            write_whole(file, line)
+            self._add(line)
+            parts = json.dumps([vars(part) for part in self._all_parts]) + "\n"
+            try:
+                write_bytes_atomic(beside, parts.encode(), durable=False)
+            except OSError:
+                file.truncate(size)
+                self._read()
+                raise

@@ -627,7 +627,8 @@ def _make_room(
         total += sizes[key]
         left_behind = key not in with_rows and abs(time.time() - opened[key]) > _LEFT_BEHIND
         if total > room or left_behind:
-            _remove(path.with_name(f"{key}{_ENDING}"))
+            with suppress(Held), hold(path.parent, f"{key}.lock"):  # what a process is writing stays
+                _remove(path.with_name(f"{key}{_ENDING}"))
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def read_hue_ring(
     n: PositiveInt = 4096,  # pairs
     seed: int = 0,  # of the names and of the pictures
     jitter: float | int = 0.3,  # width of a name's hues, in steps of the ring; above 1 they overlap
-    part: str = "train",  # any name; each part has other pictures
+    part: str = "train",  # any name; each part is drawn for itself, and two may share a few pictures
 ) -> Pairs:
     "Draw coloured shapes with captions in which an invented name says the hue."
     if n < 1 or jitter < 0:

@@ -235,7 +235,8 @@ def quilt_questions(
     patches: Sequence[int] = (3, 4, 5),  # how many a quilt may have
     seed: int = 0,  # of the world
 ) -> list[Choice]:  # splits such as "tree, height 2" and "swap, height 2"
-    "Which of two captions is of the picture? Wordings of the test alone."
+    """Which of two captions is of the picture? Its own caption has a wording of the test, and so has the wrong one of
+    kind "tree"; the wrong one of kind "swap" may have a wording of training."""
     counts = _counts(patches)
     questions = []
     for kind in ("tree", "swap"):

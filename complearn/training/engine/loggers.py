@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOGGERS', 'scalars', 'Logger', 'TensorboardLogger', 'TrackioLogger', 'WandbLogger', 'MlflowLogger', 'check_logger',
-           'open_logger']
+           'takes_one_run', 'open_logger']
 
 # %% ../../../nbs/training/engine/loggers.ipynb #lo03
 import hashlib
@@ -89,6 +89,7 @@ class _InitLogger:
     "A tool with wandb's functions: init, log, finish."
 
     library: str
+    one_at_a_time = True  # what is logged belongs to the run that the process has opened last
 
     def __init__(
         self,
@@ -123,7 +124,8 @@ class TrackioLogger(_InitLogger):
 
 @LOGGERS.register("wandb")
 class WandbLogger(_InitLogger):
-    "Weights & Biases; without a network by its own WANDB_MODE=offline."
+    """Weights & Biases; without a network by its own WANDB_MODE=offline. Its files lie below its own WANDB_DIR, else
+    in ./wandb: there are links among them, which a run's folder may not hold."""
 
     library = "wandb"
 
@@ -134,12 +136,14 @@ class WandbLogger(_InitLogger):
         first: int,  # step that is logged first
     ):
         place = hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:8]
-        super().__init__(run, project, first, id=f"{run.path.name}-{place}", dir=str(run.path))
+        super().__init__(run, project, first, id=f"{run.path.name}-{place}")
 
 
 @LOGGERS.register("mlflow")
 class MlflowLogger:
     "mlflow, where its own MLFLOW_TRACKING_URI says."
+
+    one_at_a_time = True
 
     def __init__(
         self,
@@ -173,6 +177,13 @@ def check_logger(
     if kind in _LIBRARIES:
         need(kind, extra="loggers")
     return name
+
+
+def takes_one_run(
+    name: str | None,  # of a logger, perhaps with a project; None: there is none
+) -> bool:
+    "Whether a tool takes the records of one run of a process at a time, as its class says by `one_at_a_time`."
+    return bool(name) and getattr(LOGGERS[name.partition(":")[0]], "one_at_a_time", False)
 
 
 @contextmanager

@@ -268,6 +268,7 @@ class StopSignal:
         return self.number > 0
 
     def __enter__(self) -> "StopSignal":
+        self.number = 0  # a signal of an earlier block is answered
         if threading.current_thread() is threading.main_thread():
             self.handlers = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
         return self

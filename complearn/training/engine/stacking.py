@@ -19,7 +19,8 @@ from torch.nn.utils import parametrize
 from ...core.checksums import missing_files
 from ...core.runs import Run, differences
 from ...data.pairs import Batch, CaptionIds
-from .journal import count_tokens
+from .journal import StepClock, count_tokens
+from .loggers import takes_one_run
 from .phases import State, total_loss
 from .processes import Stopped
 from .trainer import StepResult, Trainer
@@ -59,6 +60,9 @@ def stacking_fault(
     for phase in first.phases:
         if not phase.objective.stackable:
             return f"the loss {type(phase.objective).__name__} of phase {phase.name!r} is not stackable"
+    for trainer in trainers:
+        if takes_one_run(trainer.settings.log_to):
+            return f"{trainer.settings.log_to} takes the records of one run at a time"
     if fault := _model_fault(first.model):
         return fault
     configs = [{name: trainer.run.config.get(name) for name in ("method", "model")} for trainer in trainers]
@@ -287,10 +291,13 @@ def fit_stacked(
     with first.stop_signal, ExitStack() as stack:
         for trainer in trainers:
             trainer.stop_signal = first.stop_signal
-            trainer.journal.sharers = len(trainers)
         courses = [stack.enter_context(closing(trainer.course(start))) for trainer in trainers]
         together = Stack(trainers)
         while batches := _next_batches(courses):
-            for trainer, result in zip(trainers, together.step(batches)):
+            clock = StepClock()
+            with clock.running():
+                results = together.step(batches)
+            for trainer, result in zip(trainers, results):
+                trainer.journal.clock.add(clock, 1 / len(trainers))
                 trainer.result = result
     return [trainer.state for trainer in trainers]

@@ -191,7 +191,8 @@ class Trainer:
         "Start the run, or resume it from its newest checkpoint, and go on to its end."
         with self.stop_signal, closing(self.course()) as batches:
             for batch in batches:
-                self.result = self.step(self.wrapped, batch)
+                with self.journal.clock.running():
+                    self.result = self.step(self.wrapped, batch)
         return self.state
 
     def course(
@@ -305,7 +306,7 @@ class Trainer:
             phase.on_end(state)
             self.restart_average()
         self.evaluate()
-        counts = {f"{name}_captions": count for name, count in getattr(self.loader, "counts", {}).items()}
+        counts = {f"{name}_captions": count for name, count in state.extra.get("captions", {}).items()}
         self.journal.log({"kind": "phase", "event": "end"} | counts)
         self.checkpointer.save_phase(phase.name)
         state.phase_index = state.phase_index + 1
@@ -363,15 +364,29 @@ class Trainer:
         stopwatch.restart()
         try:
             while state.phase_step < phase.steps:
+                before = getattr(loader, "counts", {})
                 began = time.perf_counter()
-                batch = next(batches).to(self.device)
+                with self.journal.clock.running():
+                    batch = next(batches).to(self.device)
                 stopwatch.add("data", began)
                 yield batch
-                self.journal.add_to_budget(loader.batch_size, self.result.tokens, began)
+                self.count_captions(before, getattr(loader, "counts", {}))
+                self.journal.add_to_budget(len(batch) * self.processes.world, self.result.tokens)
                 self.bar.update()
                 self.after_step(self.result)
         finally:
             batches.close()
+
+    def count_captions(
+        self,
+        before: Mapping[str, int],  # what the loader had counted before the step's batch
+        after: Mapping[str, int],  # with this batch
+    ) -> None:
+        "Add a batch to the run's captions that were truncated or marked otherwise; they are saved with checkpoints."
+        total = self.state.extra.get("captions", {})
+        self.state.extra["captions"] = total | {
+            name: total.get(name, 0) + count - before.get(name, 0) for name, count in after.items()
+        }
 
     def step(
         self,
@@ -420,7 +435,7 @@ class Trainer:
     ) -> None:
         "Raise TrainingDiverged, before the optimizer acts, at a loss that is not finite or too large."
         position = {"step": self.state.step + 1, "phase": self.phase.name}
-        check_loss(self.run, batch, numbers, self.settings.explode, position)
+        check_loss(self.run, batch, numbers, self.settings.explode, position, self.processes)
 
     def end_step(
         self,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...core.files import cache_dir
 from ...core.hashes import hash_files
+from ...core.results import code_version
 from ...data.identities import images_by_id
 from ...data.loading import Loader, fingerprint
 from ...data.pairs import Collate, Pair, number_captions
@@ -55,9 +56,9 @@ def _encoding_key(
     pairs: Sequence[Pair],  # a training set
 ) -> str:  # 32 hexadecimal digits
     "The name under which a training set's vectors are kept."
-    # a world's fingerprint says all
+    # a world's fingerprint is of its configuration; what is drawn by it depends on the code
     if hasattr(pairs, "world"):
-        images = []
+        images = [code_version()]
     else:
         hash_files(pair.image for pair in pairs)
         images = [image_signature(pair.image) for pair in pairs]

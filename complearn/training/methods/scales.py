@@ -87,8 +87,8 @@ class Scale:
         batch: int,  # pairs per step
         data: str = "generated",  # the reader of the training pairs
     ) -> dict[str, Any]:
-        """How every row of a study trains; six checkpoints in the run, so that phases of equal age can be compared
-        between methods.
+        """How every row of a study trains; a checkpoint after each sixth of the steps, of which the newest `keep` stay,
+        two unless a person states another number. The end of each phase is kept in any case.
 
         The learning rate is in it where a person has stated one; otherwise the study takes the preset's, or that of
         pretrained towers."""

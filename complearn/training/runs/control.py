@@ -76,7 +76,7 @@ def resume_run(
     from complearn.training.runs.sweep import command, environment, start  # torch and all methods: seconds to import
 
     train = run.config.get("train", {})
-    words = command(run, train.get("device") or "auto", train.get("processes") or 1)
+    words = command(run, processes=train.get("processes") or 1)
     return start(run, words, environment(usable_cores(), [words]))
 
 # %% ../../../nbs/training/runs/control.ipynb #eec36416

@@ -323,7 +323,7 @@ class Study:
 
     def fit(
         self,
-        device: str = "auto",  # "auto", "cpu" or "cuda"
+        device: str = "auto",  # "auto", "cpu" or "cuda", of rows that state none
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
         executor: Any = "here",  # where they train, see `training.runs.queues`
@@ -370,7 +370,7 @@ class Study:
         function: Callable[..., tuple[list[dict], dict]],
         asked: Mapping[str, Any],  # what is asked, plain values: answers to other questions are not mixed with these
         setting: Mapping[str, Any] = MappingProxyType({}),  # what else there is to know, plain values
-        device: str = "cpu",  # where everything is computed
+        device: str = "cpu",  # where everything is computed, but for the training of rows that state another
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
         executor: Any = "here",  # where they train, see `training.runs.queues`

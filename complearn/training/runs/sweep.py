@@ -32,7 +32,7 @@ from .queues import Job, JobQueue, QueueOptions
 # %% ../../../nbs/training/runs/sweep.ipynb #c004
 def command(
     run: Run,  # a prepared run
-    device: str = "auto",  # "auto", "cpu" or "cuda"
+    device: str = "auto",  # "auto", "cpu" or "cuda", unless the run's configuration states another
     processes: int = 1,  # that train it together
     stacked: Sequence[Run] = (),  # further runs, whose steps are taken together with its own
 ) -> list[str]:  # what a terminal would say
@@ -47,7 +47,9 @@ def command(
     allowed = [word for module in modules for word in ("--allow-code", module)]
     online = ["--online"] if all(each.prepared for each in together) else []
     folders = [str(each.path) for each in together]
-    return [*python, "complearn.launch", *folders, "--device", device, "--quiet", *online, *allowed]
+    stated = run.config.get("train", {}).get("device", "auto")
+    where = device if stated == "auto" else stated
+    return [*python, "complearn.launch", *folders, "--device", where, "--quiet", *online, *allowed]
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c009
 def _progress_of(
@@ -221,7 +223,7 @@ def _bar_title(
 def run_all(
     runs: Sequence[Run],  # prepared runs
     steps: int,  # of each, for the bar
-    device: str = "auto",  # "auto", "cpu" or "cuda"
+    device: str = "auto",  # "auto", "cpu" or "cuda", of runs whose configuration states none
     at_once: int = 0,  # side by side; 0: by the machine
     processes: int = 1,  # that train each run together
     on_end: Callable[[Run], None] = lambda run: None,  # called here with each run that is done, those of before first

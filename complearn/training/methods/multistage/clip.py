@@ -109,6 +109,7 @@ def _place_weights(
         if pretrained and not int(model.learned):
             model.restore(0)
             model.learned.fill_(1)
+            state.reset_moments(model.encoders[0].parameters())  # its average is what it was given
         if not (inherit and stage):
             model.restore(stage)
             state.reset_moments(model.encoders[stage].parameters())  # averages begin again
