@@ -499,3 +499,18 @@ def test_a_scene_that_caption_and_edit_share_is_one_of_which_both_are_true():
             assert scene is None or (truth(edit.source, scene) is True and truth(edit.caption, scene) is True)
             assert truth(edit.caption, edit.source_graph) is False  # it is an edit at all
         assert made and sum(made) / len(made) == least  # "no red circle" beside "a red circle" can never be
+
+
+def test_relations_and_numbers_of_a_varied_world_are_atoms():
+    """Their order is lost in each wording; what is one word of a small world stays as it was."""
+    words = world_words(world_from("rich").config.scenes())
+    read = blind_readings(words)["blind to order"]
+    for left, right in (
+        (
+            "a red circle higher than a blue square within a star",
+            "a red circle within a blue square higher than a star",
+        ),
+        ("two circles in contact with three crosses", "three circles in contact with two crosses"),
+        ("a circle with stripes is above a square with dots", "a circle with dots is above a square with stripes"),
+    ):
+        assert read(left) == read(right)

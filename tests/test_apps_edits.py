@@ -1,6 +1,7 @@
 """`complearn edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on
 with."""
 
+import gzip
 import importlib.util
 import json
 import re
@@ -40,6 +41,7 @@ from complearn.apps.edits.command import (
     open_scorer,
     scorer_version,
 )
+from complearn.apps.parses import read_captions as read_plain_captions
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, plain
 from complearn.core.runs import Run
@@ -1301,3 +1303,42 @@ def test_a_caption_of_several_pictures_takes_the_negatives_of_its_own_picture_al
     twice = [*records, replace(records[0], id="x", image_id="3.png", negatives=["a cow"])]
     assert with_negatives([Pair(None, "a cat", "y", "4.png")], twice)[1] == 0, "the edits have it of two pictures"
     assert with_negatives([Pair(None, "a cat", "y", "4.png")], records)[1] == 1
+
+
+def test_a_flickr_token_file_is_read_as_its_reader_reads_it(tmp_path):
+    """With the identities of photos, in any form, so that edits find their pairs."""
+    names = ("1007129816_e794419615.jpg", "zoo/7.jpg")
+    lines = [f"{names[0]}#0\tA dog .", f"{names[0]}#1\tA wet dog .", f"{names[1]}#0\tA cat ."]
+    (tmp_path / "tokens.txt").write_text("\ufeff" + "\n".join(lines) + "\n")
+    (tmp_path / "tokens.token").write_text("\n".join(lines) + "\n")
+    with gzip.open(tmp_path / "tokens.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join([*lines, "A cow"]))
+    photo = "1007129816_e794419615"
+    expected = [("A dog .", f"{photo}:0", photo), ("A wet dog .", f"{photo}:1", photo)]
+    expected.append(("A cat .", "zoo/7.jpg:0", "zoo/7.jpg"))
+    for name in ("tokens.txt", "tokens.token", "tokens.txt.gz"):
+        rows = read_captions(tmp_path / name)
+        assert [(row.caption, row.id, row.image_id) for row in rows] == expected
+    assert "'photo.jpg#0<tab>caption' was expected, not 'A cow'" in str(rows.report)
+    assert [*read_plain_captions(tmp_path / "tokens.txt")] == ["A dog .", "A wet dog .", "A cat ."]
+
+
+def test_captions_of_any_file_have_the_identities_of_their_photos(tmp_path):
+    """COCO's number as its reader writes it; one photo for a list of captions; no byte-order mark."""
+    content = {
+        "images": [{"id": 397133, "file_name": "COCO_val2014_000000397133.jpg"}],
+        "annotations": [
+            {"id": 1, "image_id": 397133, "caption": "A man."},
+            {"id": 2, "image_id": 9, "caption": "A cat."},
+        ],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    assert [row.image_id for row in read_captions(tmp_path / "coco.json")] == ["000000397133", "9"]
+    lines = [{"image": "1.jpg", "id": "x", "caption": ["A dog.", "A wet dog."]}, {"caption": ["A cat.", "A cow."]}]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = read_captions(tmp_path / "lists.jsonl")
+    assert [row.caption for row in rows] == ["A dog.", "A wet dog.", "A cat.", "A cow."]
+    assert [row.id for row in rows][:2] == ["x.0", "x.1"]
+    assert [row.image_id for row in rows] == ["1.jpg", "1.jpg", *["lists.jsonl line 2"] * 2]
+    (tmp_path / "mark.txt").write_text("\ufeffA dog.\n", encoding="utf-8")
+    assert read_captions(tmp_path / "mark.txt")[0].caption == "A dog."

@@ -838,3 +838,57 @@ def test_the_ending_of_text_files_may_be_given_without_its_dot(tmp_path):
     (tmp_path / "a.txt").write_text("a black square")
     for ending in ("txt", ".txt"):
         assert [pair.caption for pair in read("sidecar", folder=str(tmp_path), ending=ending)] == ["a black square"]
+
+
+def test_rows_with_one_picture_have_one_identity(tmp_path):
+    """A table may have a row for each caption; pictures of their own keep the names of their rows."""
+    datasets = pytest.importorskip("datasets")
+    pictures = [encoded(0), encoded(1), encoded(0)]
+    table = datasets.Dataset.from_dict({"image": pictures, "text": ["A.", "B.", "C."]})
+    table = table.cast_column("image", datasets.Image())
+    table.to_parquet(tmp_path / "train.parquet")
+    table.save_to_disk(str(tmp_path / "saved"))
+    read_all = [
+        [*read_parquet(tmp_path / "train.parquet")],
+        [*read_hf(tmp_path / "saved")],
+        [pair for part in read_hf(tmp_path / "saved", stream=True).read(0) for pair in part],
+    ]
+    for pairs in read_all:
+        ids = [pair.image_id for pair in pairs]
+        assert ids[0] == ids[2] != ids[1] and ids[1].endswith("row 1") and len({pair.id for pair in pairs}) == 3
+
+
+def test_parquet_files_of_several_splits_are_named(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    for k, name in enumerate(("train-00000-of-00001", "test-00000-of-00001")):
+        parquet.write_table(pyarrow.table({"image": [encoded(k)], "text": ["A goat."]}), tmp_path / f"{name}.parquet")
+    (note,) = [note for note in read_parquet(tmp_path).report.notes if "splits" in note]
+    assert note.startswith("rows of several splits (test 1, train 1); name the file") and "'hf'" in note
+    assert not read_parquet(tmp_path / "train-00000-of-00001.parquet").report.notes
+
+
+def test_shards_of_a_folder_with_brackets_are_found(tmp_path):
+    folder = tmp_path / "pets [2024]*"
+    folder.mkdir()
+    write_shards(folder, n=1, samples=2)
+    assert len(read_webdataset(folder)) == 2
+    plain = folder.rename(tmp_path / "pets [2024]")
+    assert len(read_webdataset(plain / "*.tar")) == 2
+
+
+def test_a_picture_of_a_class_keeps_its_id(tmp_path):
+    """Another picture, or another class, changes none."""
+    (tmp_path / "pets" / "dog").mkdir(parents=True)
+    (tmp_path / "pets" / "dog" / "b.png").write_bytes(encoded(0))
+    (before,) = read("labels", folder=str(tmp_path / "pets"))
+    (tmp_path / "pets" / "dog" / "a.png").write_bytes(encoded(1))
+    pairs = read("labels", folder=str(tmp_path / "pets"))
+    assert before.id == "pets:dog/b.png" and [pair.id for pair in pairs] == ["pets:dog/a.png", "pets:dog/b.png"]
+
+
+def test_two_pictures_may_have_one_text(tmp_path):
+    for name in ("dog.jpg", "dog.png"):
+        (tmp_path / name).write_bytes(encoded(0))
+    (tmp_path / "dog.txt").write_text("A dog.\n")
+    assert [pair.id for pair in read("sidecar", folder=str(tmp_path))] == ["dog.jpg:0", "dog.png:0"]

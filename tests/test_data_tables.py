@@ -170,6 +170,14 @@ def test_a_text_beside_each_picture_is_read(photos):
     assert {pair.image_id: pair.caption for pair in pairs} == dict(zip(NAMES, TEXTS))
 
 
+def test_wrong_captions_that_begin_late_are_read(photos):
+    """JSON lines have no header: a key may first come in any of them."""
+    rows = [{"image": NAMES[k % 3], "caption": f"Barn {k}."} for k in range(120)]
+    rows[-1]["negative"] = "No barn."
+    (photos / "late.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_folder(photos, "late.jsonl")[-1].negatives.captions == ("No barn.",)
+
+
 # --- Flickr
 
 

@@ -41,6 +41,7 @@ from complearn.language.concepts.graph import (
     write_graph,
     write_graph_parts,
 )
+from complearn.language.concepts.networks import graph_network
 from complearn.language.concepts.rules import (
     GOVERNORS,
     LABELS,
@@ -580,3 +581,18 @@ def test_the_shapes_of_photo_captions_are_whole():
     shapes = caption_shapes()
     check_shapes(shapes)
     assert sorted(shapes) == [3, 4, 5, 6, 7] and sum(shapes[3].values()) == 12139
+
+
+def test_captions_of_a_concept_are_counted_once():
+    """ "a dog next to a dog" is one caption with a dog in it."""
+    twice = "(NP (NP (DT a) (NN dog)) (PP (JJ next) (TO to) (NP (DT a) (NN dog))))"
+    graph = build_graph(parsed(twice, "(NP (DT a) (NN dog))"))
+    table = unseen(build_graph(parsed(DOGS)), graph, "primitives")
+    assert table.values.tolist() == [["dog", 2]]
+    nodes = [data for _, data in graph_network(graph).nodes(data=True) if data["kind"] == "predicate"]
+    assert sorted(data["captions"] for data in nodes) == [1, 2]
+
+
+def test_a_caption_with_an_accent_that_is_a_sign_gets_a_flat_tree():
+    graph = build_graph([Parse("A man\u2019s cafe\u0301 \u2764\ufe0f", error="none")])
+    assert graph.report.captions == 1 and len(graph.concepts)

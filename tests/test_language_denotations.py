@@ -102,6 +102,15 @@ def test_entailments_leave_out_what_holds_by_the_words(graph):
         phrase_associations(graph, 0)
 
 
+def test_a_share_at_the_threshold_is_enough():
+    """.55 times 100 is more than 55 for a computer."""
+    dog, cat = ("(NP (DT a) (NN dog))", "(NP (DT a) (NN cat))")
+    texts = [dog] * 100 + [cat] * 55
+    graph = build_graph(parsed(*texts), [f"{k}.jpg" for k in (*range(100), *range(55))])
+    table = entailments(graph, threshold=0.55).set_index(["premise", "hypothesis"])["probability"]
+    assert table["a dog", "a cat"] == 0.55
+
+
 def test_phrases_that_every_image_shows_have_nothing_to_say():
     pairs = phrase_associations(build_graph(parsed(*["(NP (DT a) (NML (NN ice) (NN cream)) (NN truck))"] * 5)))
     assert pairs.loc[pairs["phrase"] == "ice", "normalized_pmi"].tolist() == [0, 0]

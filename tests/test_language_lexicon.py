@@ -6,7 +6,7 @@ import re
 import pytest
 
 from complearn.core.files import BadData
-from complearn.language.lexicon.relations import SHIPPED_ROWS, SenseTable, WordRelations, _read_word_list
+from complearn.language.lexicon.relations import SHIPPED_ROWS, SenseTable, WordRelations, _read_word_list, is_plural
 from complearn.language.lexicon.wordnet import WordNet
 
 BAD_ROWS = {
@@ -113,6 +113,12 @@ def test_an_adjective_suits_what_it_can_be_said_of():
     assert relations.is_person("cowboys".removesuffix("s"))
     assert not relations.is_person("specimen")
     assert not relations.is_person("dog")
+
+
+def test_plurals_are_told_by_their_form():
+    many = "men women firemen people children feet mice knives dogs skis boxes specimens salespeople".split()
+    one = "man bus cactus tennis glass gas sheep fish specimen abdomen dog".split()
+    assert all(map(is_plural, many)) and not any(map(is_plural, one))
 
 
 def test_prepositions_of_several_words_are_found_in_a_text():

@@ -5,6 +5,7 @@ import gzip
 import importlib.util
 import json
 import os
+import re
 import sqlite3
 import sys
 import warnings
@@ -20,9 +21,9 @@ from complearn.core.extras import MissingLibrary
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
 from complearn.language.parsing.brackets import _leaf_spans, given_trees, tree_parse
-from complearn.language.parsing.constituency import _benepar_pipeline, _stanza_pipeline
+from complearn.language.parsing.constituency import _benepar_pipeline, _benepar_version, _stanza_pipeline
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, _uncrossed, constituents
-from complearn.language.parsing.dependencies import _folder_state
+from complearn.language.parsing.dependencies import folder_state
 from complearn.language.parsing.english import english_share
 from complearn.language.parsing.quality import bracket_scores, checked_captions
 from complearn.language.parsing.registry import (
@@ -585,13 +586,13 @@ def test_a_parser_that_lacks_what_is_required_is_refused_before_it_parses(tmp_pa
 
 def test_a_parsers_folder_that_was_trained_again_has_another_version(tmp_path):
     """Its number of version is the author's to change, and a copy keeps sizes and times."""
-    assert _folder_state("en_core_web_sm") == _folder_state("") == ""
+    assert folder_state("en_core_web_sm") == folder_state("") == ""
     versions = []
     for content in (b"weights of May", b"weights of Mai", b"other weights", b"weights of May"):
         (tmp_path / "model").write_bytes(content)
         os.utime(tmp_path / "model", (0, 0))
-        _folder_state.cache_clear()  # another process
-        versions.append(_folder_state(str(tmp_path)))
+        folder_state.cache_clear()  # another process
+        versions.append(folder_state(str(tmp_path)))
     assert all(version.startswith(", files ") for version in versions)
     assert len(set(versions)) == 3 and versions[0] == versions[3]
 
@@ -735,3 +736,26 @@ def test_benepar_gives_what_spacy_gives_with_its_own_trees(monkeypatch, no_pipel
     finally:
         if not had:
             Span.remove_extension("parse_string")
+
+
+@pytest.mark.parametrize(
+    "caption",
+    ["A man\u2019s dog isn\u2019t here", "I \u2764\ufe0f a cafe\u0301", "a person 's hand", "\ufeffA dog\u200d."],
+)
+def test_the_rules_parse_signs_that_people_type(caption):
+    """Apostrophes, emoji with a variation selector, accents that are signs of their own."""
+    (parsed,) = parse([caption], "rules", cache=False, progress=False)
+    assert not parsed.error and "".join(word.text for word in parsed.words) == re.sub(r"\s", "", caption)
+
+
+def test_a_trained_constituency_model_has_another_version(monkeypatch, tmp_path):
+    """Else the cache returns the parses of the model that lay in the folder before."""
+    monkeypatch.setitem(sys.modules, "benepar", ModuleType("benepar"))
+    loaded = SimpleNamespace(meta={"name": "core", "version": "3"})
+    monkeypatch.setattr("complearn.language.parsing.constituency.load_model", lambda model: loaded)
+    versions = []
+    for weights in ("first", "second"):
+        (tmp_path / "weights").write_text(weights)
+        folder_state.cache_clear()  # another process
+        versions.append(_benepar_version(str(tmp_path)))
+    assert versions[0] != versions[1] and _benepar_version("benepar_en3") == "benepar  benepar_en3, core 3"

@@ -21,6 +21,10 @@ NOUNS = {
     "a parked car next to a fire hydrant": ["car", "hydrant"],
     "A woman taking a selfie in front of a large mirror.": ["woman", "selfie", "mirror"],
     "Several men in hard hats are operating a giant pulley system.": ["men", "hats", "system"],
+    "a person 's hand holds a cup": ["hand", "cup"],
+    "A man\u2019s dog isn\u2019t near the car, they're on sand": ["dog", "car", "sand"],
+    "A dog 's running on a beach": ["dog", "beach"],
+    "A cafe\u0301 near a park": ["cafe\u0301", "park"],
 }
 
 
@@ -94,8 +98,19 @@ def test_articles_numbers_and_first_letters():
     assert swaps("An owl watches a mouse.")[0].caption == "A mouse watches an owl."
     assert not any(one.operator == "swap_obj" for one in swaps("two dogs on a sofa"))  # "two sofa"
     assert exchange("A cat eats an apple", (2, 5), (14, 19))[0] == "An apple eats a cat"
+    assert exchange("An umbrella under a dog", (3, 11), (20, 23))[0] == "A dog under an umbrella"
+    assert exchange("A utility pole by an owl", (2, 14), (21, 24))[0] == "An owl by a utility pole"
+    # as the author wrote it
+    assert exchange("An SUV near a bus", (3, 6), (14, 17))[0] == "A bus near an SUV"
     # what describes, what names a kind
     assert not any(one.operator == "swap_att" for one in swaps("a young man hits a tennis ball"))
+
+
+def test_nouns_are_exchanged_with_nouns_of_the_same_number():
+    """Plurals without an s count, and an s alone makes none."""
+    assert not any(one.operator == "swap_obj" for one in swaps("Two men on a boat ."))
+    assert not any(one.operator == "swap_obj" for one in swaps("Two dogs on a bus ."))
+    assert "two cats chase the mice" in {one.caption for one in swaps("two mice chase the cats", ("swap_obj",))}
 
 
 @settings(max_examples=40, deadline=None)

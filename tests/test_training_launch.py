@@ -173,8 +173,9 @@ def test_fewer_pairs_than_a_batch_are_said_before_a_folder_is_made(tmp_path, pho
     ):
         with pytest.raises(ValueError, match=told):
             prepare(tmp_path / "run", changed(data=data, train=GOOD["train"] | {"batch_size": 64}))
-    fewer = {"name": "disjoint", "args": {"source": source, "exclude": ["captions:2"]}}
-    assert known_count(**{"name": "disjoint", "arguments": fewer["args"]}) == 23
+    fewer = {"source": source, "exclude": ["captions:2"]}  # no pair has this id, as reading says
+    assert known_count("disjoint", fewer) is None
+    assert len(read("disjoint", **fewer)) == known_count("disjoint", fewer) == 24
     assert not (tmp_path / "run").exists() and prepare(tmp_path / "run", changed(data=source)).path.exists()
 
 

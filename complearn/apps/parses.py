@@ -14,6 +14,7 @@ from pathlib import Path
 from ..core.config import RequestError, note_typed, parse_yaml
 from ..core.extras import MissingLibrary
 from ..core.files import CAPTION_COLUMNS, IMAGE_COLUMNS, BadData, read_text
+from ..data.readers.coco import token_parts
 from ..data.readers.files import has_header, open_table
 from ..data.readers.registry import read_source
 from ..data.reports import Records
@@ -21,7 +22,7 @@ from ..language.parsing.registry import PARSERS, parse_each, write_parses
 
 # %% ../../nbs/apps/parses.ipynb #fe63e5ff
 def read_captions(
-    path: str | Path,  # .csv, .tsv, .jsonl, or .txt with a header or with one caption a line
+    path: str | Path,  # .csv, .tsv, .jsonl, or .txt: with a header, Flickr's tokens, or one caption a line
     column: str | None = None,  # of a table; None: of `CAPTION_COLUMNS`
 ) -> Records:  # the captions, with a report of the rows that are left out
     "Read the captions of a file; raise BadData if it cannot be read."
@@ -29,7 +30,10 @@ def read_captions(
     captions = Records()
     captions.report.source = path.name
     if path.suffix.lower() == ".txt" and not has_header(path, (column,) if column else CAPTION_COLUMNS, IMAGE_COLUMNS):
-        captions += read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
+        texts = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
+        if token_parts(next((text for text in texts if text.strip()), "")):  # a Flickr token file
+            texts = [parts[2] if (parts := token_parts(text)) else text for text in texts]
+        captions += texts
     else:
         table = open_table(path)
         column = table.column("column", column, CAPTION_COLUMNS, "name the right one with --column")

@@ -12,8 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .scenes.grammar import ADJECTIVES, NOUNS, PLURALS
+from complearn.language.scenes.grammar import (
+    ADJECTIVES,
+    NOUNS,
+    NUMERALS,
+    PLURALS,
+    RELATION_TEMPLATES,
+    TEXTURE_NOUNS,
+)
+from .scenes.nouns import Noun, plural
 from .scenes.sampling import SceneConfig
+from .trees import parse_bracketed
 
 # %% ../../nbs/language/readings.ipynb #a6ac0b74
 def _find_atoms(
@@ -39,15 +48,24 @@ def _with_articles(
 def world_words(
     config: SceneConfig,  # of the world's scenes: shapes, colours, sizes, textures, relations
 ) -> dict[str, list[str]]:  # kind of atom -> words
-    "The atoms that a generated world says, with synonyms and plurals."
+    "The atoms that a generated world says, in all its wordings: with synonyms, plurals and numerals."
 
     def forms(word):
         return [*NOUNS.get(word, (word,)), *ADJECTIVES.get(word, (word,))]
 
     kinds = {"shape": config.shapes, "colour": config.colours, "size": config.sizes, "texture": config.textures}
     words = {kind: sorted({form for value in values for form in forms(str(value))}) for kind, values in kinds.items()}
-    words["shape"] += [PLURALS.get(word, word + "s") for word in words["shape"]]
-    return words | {"relation": list(config.relations)}
+    if any(isinstance(shape, Noun) for shape in config.shapes):
+        words["shape"] += [plural(word) for word in words["shape"]]
+    else:
+        words["shape"] += [PLURALS.get(word, word + "s") for word in words["shape"]]
+    words["texture"] += [f"with {TEXTURE_NOUNS[value]}" for value in config.textures if value in TEXTURE_NOUNS]
+    relations = list(config.relations)
+    for relation in config.relations:
+        texts = [" ".join(parse_bracketed(template).leaves()) for template in RELATION_TEMPLATES[relation]]
+        # "to the left of" holds "left of", which is the atom
+        relations += [text.removesuffix(" _") for text in texts if relation not in text]
+    return words | {"relation": relations, "count": list(NUMERALS.values())}
 
 # %% ../../nbs/language/readings.ipynb #2bbe4bd9
 MOST_ORDERED = 5  # atoms of which all orders are made

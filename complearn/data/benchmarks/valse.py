@@ -6,6 +6,7 @@
 __all__ = ['VALID_COUNTS', 'PHOTO_FOLDERS', 'OBTAIN', 'PHOTO_SOURCES', 'read_valse', 'read_foils']
 
 # %% ../../../nbs/data/benchmarks/valse.ipynb #c002
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from complearn.data.benchmarks.items import (
     file_records,
     photo_path,
 )
+from ..identities import genome_id
 from ..readers.coco import coco_id, photo_name
 from ..readers.files import NEGATIVE_COLUMNS, open_table
 from ..reports import BadData, Collector, existing_path
@@ -89,6 +91,14 @@ def _valse_photo(
         return photo_path(None if folder is None else Path(folder), name)
     return photo_path(images, name, (PHOTO_FOLDERS.get(dataset, dataset), ""))
 
+
+def _photo_id(
+    name: str,  # of a record's file
+) -> str:
+    "The identity of a record's photo; those of Visual7W are Visual Genome's."
+    genome = re.fullmatch(r"v7w_(\d+)", Path(name).stem)
+    return genome_id(genome[1]) if genome else coco_id(name)
+
 # %% ../../../nbs/data/benchmarks/valse.ipynb #c009
 def read_valse(
     folder: Path | str,  # holds existence.json ... foil-it.json
@@ -115,9 +125,8 @@ def read_valse(
                 n_invalid += 1
                 continue
             image = _valse_photo(images, record.dataset, record.image_file)
-            item = Choice(
-                split, (image,), (record.caption, record.foil), f"{split}:{key}", (coco_id(record.image_file),)
-            )
+            captions = (record.caption, record.foil)
+            item = Choice(split, (image,), captions, f"{split}:{key}", (_photo_id(record.image_file),))
             items.append((item, where))
     counts = count_notes(VALID_COUNTS, [item for item, _ in items]) if min_votes == 2 else []
     return collect_choices(collector, items, [f"{n_invalid} records that people did not confirm", *counts])

@@ -39,6 +39,7 @@ from ..benchmarks.items import Choice
 from ..images import image_hash
 from ..negatives import EditedCaptions
 from ..pairs import Pair
+from .coco import photo_name, token_parts
 from complearn.data.readers.files import (
     has_header,
     lines_like_rows,
@@ -93,7 +94,23 @@ def _json_rows(
         )
     if column != "caption":
         rows = [{**row, "caption": row.get(column)} if isinstance(row, dict) else row for row in rows]
+    photos = _photo_names(content.get("images"))
+    rows = [
+        {**row, "image_id": photos[str(row.get("image_id"))]}
+        if isinstance(row, dict) and str(row.get("image_id")) in photos
+        else row
+        for row in rows
+    ]
     return [(f"{path.name} annotation {k}", row, "") for k, row in enumerate(rows)]
+
+
+def _photo_names(
+    entries: Any,  # `images` of COCO's captions
+) -> dict[str, str]:  # by the number that annotations have
+    "The identity of each photo, as `read_coco` names it; empty where photos are not listed."
+    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    named = {str(entry.get("id")): entry.get("file_name") for entry in listed}
+    return {number: photo_name(Path(), name) for number, name in named.items() if isinstance(name, str) and name}
 
 
 def _table_rows(
@@ -117,12 +134,24 @@ def _table_rows(
 
 
 def _text_rows(
-    path: Path,  # .txt, or packed as .gz
+    path: Path,  # .txt or .token, or packed as .gz
 ) -> Iterator[tuple[str, Any, str]]:  # place, cells and fault of each row
+    "The lines of a text: each is a caption, or in a Flickr token file a photo and its caption."
     content = io.BytesIO(inflate(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
-    with reading(path), io.TextIOWrapper(content, "utf-8") as file:
+    has_photos = None  # of a token file; the first line that is not empty says so
+    with reading(path), io.TextIOWrapper(content, "utf-8-sig") as file:
         for k, line in enumerate(file, 1):
-            yield f"{path.name} line {k}", {"caption": line.rstrip("\r\n")}, ""
+            where = f"{path.name} line {k}"
+            parts = token_parts(line)
+            if has_photos is None and line.strip():
+                has_photos = parts is not None
+            if has_photos and parts:
+                photo = photo_name(Path(), parts[0], flickr=True)
+                yield where, {"caption": parts[2], "id": f"{photo}:{parts[1]}", "image_id": photo}, ""
+            elif has_photos and line.strip():
+                yield where, {}, f"'photo.jpg#0<tab>caption' was expected, not {line.strip()[:60]!r}"
+            else:
+                yield where, {"caption": line.rstrip("\r\n")}, ""
 
 
 def _file_rows(
@@ -136,7 +165,7 @@ def _file_rows(
         return iter(_json_rows(path, column or "caption"))
     images = (*IMAGE_COLUMNS, "image_id", "id")
     groups = ((column,),) if column else (CAPTION_COLUMNS, images)
-    is_text = name.endswith(".txt") and not separator and not has_header(path, *groups)
+    is_text = name.endswith((".txt", ".token")) and not separator and not has_header(path, *groups)
     if is_text or name.endswith(".gz"):
         return _text_rows(path)
     if not name.endswith((".csv", ".tsv", ".txt", ".jsonl", ".ndjson")):
@@ -175,7 +204,7 @@ class CaptionReader:
 
     def __init__(
         self,
-        path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz with a caption per line, or COCO's .json or .json.gz
+        path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz, Flickr's tokens, or COCO's .json or .json.gz
         column: str | None = None,  # of a table, that holds them; None: of `CAPTION_COLUMNS`
         separator: str = "",  # between the cells of a table, e.g. ";" or "tab"; empty: told from its header
     ):
@@ -210,6 +239,22 @@ def read_captions(
     return Records(list(reader), reader.report)
 
 
+def _single_captions(
+    rows: Iterable[tuple[str, Any, str]],  # from `_file_rows`
+) -> Iterator[tuple[str, Any, str]]:  # likewise
+    "Make a row of each caption where a row has a list of them, all of the same image."
+    for where, values, fault in rows:
+        captions = values.get("caption") if isinstance(values, dict) else None
+        if fault or not isinstance(captions, list) or not captions:
+            yield where, values, fault
+            continue
+        given = {name: value for name, value in values.items() if value not in (None, "")}
+        image = next((given[name] for name in ("image_id", "image", "id") if name in given), where)
+        for k, caption in enumerate(captions):
+            name = {"id": f"{given['id']}.{k}"} if "id" in given else {}
+            yield f"{where}.{k}", {**given, **name, "image_id": image, "caption": caption}, ""
+
+
 def _caption_rows(
     rows: Iterable[tuple[str, Any, str]],  # from `_file_rows`
     collector: Collector,  # notes what is left out
@@ -217,7 +262,7 @@ def _caption_rows(
 ) -> Iterator[CaptionRow]:
     taken = _TakenIds()
     names = [item.name for item in fields(_Cells)]
-    for where, values, fault in rows:
+    for where, values, fault in _single_captions(rows):
         with collector.sample(where, "bad row"):
             if fault or not isinstance(values, dict):
                 raise BadData(f"{where}: {fault or 'an object with the key caption was expected'}")

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple
 
@@ -211,7 +210,7 @@ class Table:
     "A table of records whose header was read; going through it reads its rows."
 
     path: Path
-    columns: tuple[str, ...]  # of its header; of JSON lines, the keys of the first hundred objects
+    columns: tuple[str, ...]  # of its header; of JSON lines, the keys of all objects
     line: int = 1  # of the header
     separator: str = ""  # between cells; empty for JSON lines
     quoted: bool = True  # whether quotation marks are no part of cells
@@ -270,12 +269,9 @@ class Table:
             yield Row(line, {}, fault) if fault else Row(line, dict(zip(self.columns, cells)))
 
 # %% ../../../nbs/data/readers/files.ipynb #n012
-def _first_keys(path: Path) -> tuple[str, ...]:
-    "The keys of the first hundred objects in a file of JSON lines; none if there is no object."
-    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-        rows = (_jsonl_row(line, text) for line, text in enumerate(file, 1) if text.strip())
-        objects = islice((row.cells for row in rows if not row.fault), 100)
-        return tuple(dict.fromkeys(str(key) for cells in objects for key in cells))
+def _all_keys(path: Path) -> tuple[str, ...]:
+    "The keys of the objects in a file of JSON lines, since any of them may be the first with a key; none without one."
+    return tuple(dict.fromkeys(str(key) for row in Table(path, ()) for key in row.cells))
 
 
 def has_header(
@@ -290,16 +286,21 @@ def has_header(
     return len(cells) > 1 and all(any(name.lower() in header for name in group) for group in names)
 
 
+def _checked_path(path: Path | str, checked: bool) -> Path:  # see `open_table`
+    path = Path(path)
+    if checked:
+        check_journal(path)
+        check_sealed(path)
+    return path
+
+
 def open_table(
     path: Path | str,  # .csv, .tsv or .txt with a header, or .jsonl
     separator: str = "",  # between cells, e.g. ";" or "tab"; empty: told from the header
     checked: bool = True,  # raise `DamagedFile` if it was written here, and has changed since
 ) -> Table:  # its rows are read when one goes through it
     "Open a table with a header, or of JSON objects line by line; raise `BadData` if its header cannot be read."
-    path = Path(path)
-    if checked:
-        check_journal(path)
-        check_sealed(path)
+    path = _checked_path(path, checked)
     ending = path.suffix.lower()
     separator = _check_separator(separator)
     if ending not in (*_ENDINGS, *_LINES):
@@ -308,7 +309,7 @@ def open_table(
     if ending in _LINES:
         if separator:
             raise RequestError(f"{path.name} holds JSON objects, and no separator; leave separator= out")
-        return Table(path, _first_keys(path))
+        return Table(path, _all_keys(path))
     with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
         first = next((text for text in file if text.strip()), "").rstrip("\r\n")
         separator = separator or _told_separator(first, _ENDINGS[ending])
@@ -330,7 +331,10 @@ def read_rows(
     checked: bool = True,  # likewise
 ) -> Iterator[Row]:
     "Read the rows of a table with a header, or of JSON objects line by line."
-    yield from open_table(path, separator, checked)
+    if Path(path).suffix.lower() in _LINES and not separator:  # whose keys nobody asks for
+        yield from Table(_checked_path(path, checked), ())
+    else:
+        yield from open_table(path, separator, checked)
 
 # %% ../../../nbs/data/readers/files.ipynb #tab00006
 def parse_list(

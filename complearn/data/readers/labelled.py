@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.config import check_choice
+from ..identities import path_identity
 from ..images import EXTENSIONS, image_hash, load_images
 from ..pair_table import with_folders
 from ..pairs import Pair
@@ -22,6 +23,11 @@ from ..worlds.rendering import Scene
 from ..worlds.world import World, world_from
 
 # %% ../../../nbs/data/readers/labelled.ipynb #cb875169
+def _has_classes(path: Path) -> bool:
+    "Whether a path is a folder of classes, not a parquet file or a folder of them."
+    return path.is_dir() and not any(path.glob("*.parquet"))
+
+
 def _class_files(
     folder: Path,  # with a sub-folder per class
 ) -> tuple[list[Path], list[str]]:  # image files, sorted; notes on what is no image
@@ -70,7 +76,7 @@ def read_labelled_images(
 ) -> LabelledImages:
     "Read images with class labels; class names are sorted, and an underscore in them is read as a space."
     path = existing_path(path, "the folder of classes, or the parquet file")
-    if path.is_dir() and not any(path.glob("*.parquet")):
+    if _has_classes(path):
         collector = Collector(path.name, max_bad, check, path, allow_outside=allow_outside)
         files, notes = _class_files(path)
 
@@ -109,10 +115,15 @@ def read_labels(
     check: str = "auto",  # how images are checked, see `image_fault`
     allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> Pairs:
-    "Read images as pairs with class names as `labels`, and no captions."
+    "Read images as pairs with class names as `labels`, and no captions; a picture's path below its folder is its id."
     options = {"limit": limit, "max_bad": max_bad, "check": check, "allow_outside": allow_outside}
     items, classes, _ = read_labelled_images(folder, image, label, **options)
-    keys = [f"{Path(folder).name}:{k}" for k in range(len(items))]
+    home = existing_path(folder, "the folder of classes, or the parquet file")
+    if _has_classes(home):
+        names = [path_identity(home, picture) for picture, _ in items]
+    else:
+        names = range(len(items))
+    keys = [f"{home.name}:{name}" for name in names]
     return Pairs(
         [Pair(picture, None, key, key, labels=classes[k]) for (picture, k), key in zip(items, keys)], items.report
     )
@@ -122,7 +133,7 @@ def _label_files(
     folder: Path | str, image: str = "image", allow_outside: bool = False, **options: Any
 ) -> Iterable[Path]:
     path = Path(folder).expanduser()
-    if path.is_dir() and not any(path.glob("*.parquet")):
+    if _has_classes(path):
         return with_folders(path)
     return read_parquet.files(path, image, allow_outside)
 

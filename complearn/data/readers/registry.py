@@ -249,7 +249,7 @@ def read_caption_words(
     A word is found as it is written, in lower case or not; the label of a word is "said" or "not said". Raise BadData
     for a word that no caption has, or that all have: it tells no pictures apart."""
     pairs = read_source(source)
-    lowered = [word.lower() for word in words]
+    lowered = [word.lower().replace("’", "'") for word in words]
     if not lowered or len(set(lowered)) < len(lowered):
         raise ValueError(f"name at least one word, each once; got {', '.join(words) or 'none'}")
     pictures: dict[str, Pair] = {}
@@ -257,7 +257,8 @@ def read_caption_words(
     for pair in pairs:
         pictures.setdefault(pair.image_id, pair)
         text = " ".join([pair.caption or "", *(pair.views or ())])
-        words_of.setdefault(pair.image_id, set()).update(re.findall(r"[\w'-]+", text.lower()))
+        text = text.lower().replace("’", "'")
+        words_of.setdefault(pair.image_id, set()).update(re.findall(r"\w+(?:['-]\w+)*", text))
     for word in lowered:
         n_said = sum(word in caption_words for caption_words in words_of.values())
         if n_said in (0, len(words_of)):
@@ -298,12 +299,11 @@ def read_disjoint(
 def _left_pairs(
     arguments: Mapping[str, Any],  # of `read_disjoint`
 ) -> int | None:  # None: it takes reading to know
-    "The number of pairs without the excluded ones."
-    source = arguments.get("source", {})
-    whole = known_count(source.get("name", ""), source.get("args", {}))
-    if whole is None or arguments.get("evaluation"):
+    "The number of pairs where none is left out; how many of the excluded ids are there is known after reading."
+    if arguments.get("evaluation") or arguments.get("exclude"):
         return None
-    return whole - len(set(arguments.get("exclude", ())))
+    source = arguments.get("source", {})
+    return known_count(source.get("name", ""), source.get("args", {}))
 
 
 def _disjoint_files(

@@ -47,16 +47,17 @@ def _shard_paths(
         numbers = range(int(first), int(last) + 1)
         names = [text[: ranges.start()] + f"{i:0{len(first)}d}" + text[ranges.end() :] for i in numbers]
         return [path for name in names for path in _shard_paths(name, allow_outside)]
-    if Path(text).is_dir():
-        text = str(Path(text) / "*.tar")
-    if "*" in text or "?" in text:
-        paths = sorted(map(Path, glob.glob(text)))
+    is_folder = Path(text).is_dir()
+    if is_folder or "*" in text or "?" in text:
+        # brackets in a name are no pattern
+        pattern = os.path.join(glob.escape(text), "*.tar") if is_folder else text.replace("[", "[[]")
+        paths = sorted(map(Path, glob.glob(pattern)))
         if not paths:
             raise BadData(
                 f"{text}: no shard matches; give a folder of .tar files, a list, or a pattern such as "
                 f"cc3m-{{00000..00331}}.tar"
             )
-        fixed = itertools.takewhile(lambda part: not re.search(r"[*?]", part), Path(text).parts)
+        fixed = itertools.takewhile(lambda part: is_folder or not re.search(r"[*?]", part), Path(text).parts)
         inside = Inside(Path(*fixed), allow_outside)
         return [inside(path, Path()) for path in paths]
     return [existing_path(text, "the shard", "download it, or take it out of the list")]

@@ -49,7 +49,7 @@ def read_sidecars(
             if not captions:
                 collector.skip("empty text", where, f"{where}: it holds no caption")
             for number, caption in enumerate(captions):
-                collector.add(Pair(path, caption, f"{where}:{number}", name.as_posix()), where)
+                collector.add(Pair(path, caption, f"{name.as_posix()}:{number}", name.as_posix()), where)
     return collector.finish()
 
 

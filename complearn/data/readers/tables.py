@@ -72,6 +72,22 @@ def _row_pairs(
     captions = [template.format(text) if text.strip() else "" for text in texts]
     return [Pair(image, caption, f"{name}:{i}", image_id or name, labels=label) for i, caption in enumerate(captions)]
 
+
+class _FirstRows:
+    "The first row that holds each picture: its name is the picture's identity."
+
+    def __init__(self):
+        self.names: dict[bytes, str] = {}
+
+    def identity(
+        self,
+        cell: bytes | str,  # an encoded image, or its path
+        name: str,  # of the row
+    ) -> str:  # equal where the cells are
+        "The name of the first row with this picture."
+        content = cell if isinstance(cell, bytes) else cell.encode()
+        return self.names.setdefault(hashlib.blake2b(content, digest_size=16).digest(), name)
+
 # %% ../../../nbs/data/readers/tables.ipynb #c010
 def _check_columns(source: str, columns: Sequence[str], arguments: dict[str, str | None]) -> None:
     for argument, column in arguments.items():
@@ -164,6 +180,18 @@ def read_parquet_column(
     return cells
 
 # %% ../../../nbs/data/readers/tables.ipynb #c015
+_SPLIT = re.compile(r"(?:^|[/._-])(train|validation|valid|val|dev|test)(?=[/._-])")  # in the name of a file
+
+
+def _split_notes(
+    splits: Mapping[str, int],  # rows of each, as the names of the files say
+) -> list[str]:  # for a report; none of a single split
+    "Say that several splits were read as one data set."
+    counts = ", ".join(f"{name} {count}" for name, count in splits.items())
+    remedy = "name the file or the folder of one, or read a split with the reader 'hf'"
+    return [f"rows of several splits ({counts}); {remedy}"] if len(splits) > 1 else []
+
+
 def _parquet_parts(
     path: Path | str,  # this and the others as for `read_parquet`
     image: str = "image",
@@ -182,6 +210,8 @@ def _parquet_parts(
     )
     broken = []
     sizes = []
+    splits: dict[str, int] = {}
+    pictures = _FirstRows()
     files = _parquet_files(path, allow_outside)
     shared = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
     named = list(zip(files, distinct_names(files)))
@@ -192,6 +222,8 @@ def _parquet_parts(
             broken.append((file_name, str(error)))
             continue
         sizes.append(len(rows))
+        if split := _SPLIT.search(Path(os.path.relpath(file, shared)).as_posix().lower()):
+            splits[split[1]] = splits.get(split[1], 0) + len(rows)
         for number, row in enumerate(rows):
             name = f"{file_name} row {number * step}"
             cell = image_from_cell(row[image], file.parent)
@@ -207,7 +239,7 @@ def _parquet_parts(
                 if isinstance(cell, Path):
                     identity = path_identity(shared, os.path.abspath(cell))
                 else:
-                    identity = ""
+                    identity = pictures.identity(cell, name)
                 with collector.sample(name, "bad row"):
                     for pair in _row_pairs(cell, row[text], name, template, row[labels] if labels else None, identity):
                         collector.add(pair, name)
@@ -215,7 +247,7 @@ def _parquet_parts(
         yield collector.hand_out()
     for name, message in broken:
         collector.skip("parquet file unreadable", name, message, estimate_lost_samples(0, sizes))
-    pairs = collector.finish()
+    pairs = collector.finish(_split_notes(splits))
     yield pairs
     return pairs.report
 
@@ -460,6 +492,16 @@ class _ImageColumn(RowImages):
         whole = all(not part.null_count and types.is_binary(part.type) for part in parts)
         return whole and all(compute.min(compute.binary_length(part)).as_py() != 0 for part in parts)
 
+    def content(
+        self,
+        row: int,  # its number
+    ) -> bytes | str:  # empty where the cell holds neither
+        "The encoded image of a row, or its path."
+        cell = self.table[row][self.image]
+        if isinstance(cell, dict):
+            cell = cell.get("bytes") or cell.get("path")
+        return cell if isinstance(cell, (bytes, str)) else ""
+
     def read(
         self,
         row: int,  # its number
@@ -548,6 +590,7 @@ def _stream_rows(
     rows = iter(table.shard(num_shards=len(names), index=number))
     image, text, labels = columns["image"], columns["text"], columns["labels"]
     row = 0
+    pictures = _FirstRows()  # of this shard, since others are read elsewhere
     while True:
         with parsing(f"{names[number]} cannot be read after row {row}", "get this file again"):
             part = list(islice(rows, _ROWS_AT_ONCE))
@@ -558,6 +601,7 @@ def _stream_rows(
             if cell is None:
                 collector.skip("no image", name, f"{name}: column {image!r} holds neither an image nor its path")
                 continue
+            identity = pictures.identity(cell if isinstance(cell, bytes) else str(cell), name)
             if isinstance(cell, bytes):
                 cell = _StreamedImage(cell, name)
             with collector.sample(name, "bad row"):
@@ -567,7 +611,8 @@ def _stream_rows(
                         for column in (text, labels)
                         if column
                     }
-                for pair in _row_pairs(cell, arguments[text], name, template, arguments[labels] if labels else None):
+                label = arguments[labels] if labels else None
+                for pair in _row_pairs(cell, arguments[text], name, template, label, identity):
                     collector.add(pair, name)
         yield collector.take()
         if len(part) < _ROWS_AT_ONCE:
@@ -685,6 +730,7 @@ def _hf_parts(
     texts = table.select_columns(columns)
     folder = os.path.abspath(dataset) if inside is not None and not inside.allow_outside else ""
     images = _ImageColumn(image, split, folder, inside, table.select_columns([image]))
+    pictures = _FirstRows()
     place = f"{Path(str(source)).name} {split or table.split or 'train'}"
     numbers = iter(range(len(table)) if rows is None else rows)
     with Progress(desc=f"reading {place}", total=len(table), unit="row", disable=len(table) < FEW_IMAGES) as bar:
@@ -696,8 +742,10 @@ def _hf_parts(
                     with parsing(name):
                         values = texts[row] if together is None else {column: together[column][k] for column in columns}
                         cells = {column: to_name(column, cell) for column, cell in values.items()}
+                        content = images.content(row)
+                    identity = pictures.identity(content, name) if content else name
                     label = cells[labels] if labels else None
-                    for pair in _row_pairs(RowImage(images, row, name), cells[text], name, template, label):
+                    for pair in _row_pairs(RowImage(images, row, name), cells[text], name, template, label, identity):
                         collector.add(pair, name)
             bar.update(len(part))
             yield collector.hand_out()

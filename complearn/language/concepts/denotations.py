@@ -207,8 +207,8 @@ def unseen(
     "The concepts that a test set uses and training never shows."
     table, column = ("predicates", "predicate") if kind == "predicates" else ("concepts", "concept")
     training_texts = set(getattr(train, table)["text"])
-    counts = test.parts[column].to_numpy()
-    counts = np.bincount(counts[counts >= 0], minlength=len(getattr(test, table)))
+    uses = test.parts[["caption", column]].drop_duplicates()[column].to_numpy()
+    counts = np.bincount(uses[uses >= 0], minlength=len(getattr(test, table)))
     lines = getattr(test, table).assign(captions=counts)
     if column == "concept":
         lines = lines[lines["primitive"] == (kind == "primitives")]

@@ -9,7 +9,6 @@ __all__ = ['NETWORK_FORMS', 'graph_network', 'check_network_path', 'write_networ
 import io
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import networkx as nx
@@ -40,14 +39,15 @@ def graph_network(
         )
     concepts = graph.parts["concept"].tolist()
     used = graph.parts["predicate"].tolist()
-    ways = Counter(
-        (concepts[line], predicate, tuple(concepts[part] for part in graph.sub_lines(line).tolist()))
-        for line, predicate in enumerate(used)
-        if predicate >= 0
-    )
-    for number, ((concept, predicate, parts), count) in enumerate(ways.items()):
+    captions = graph.parts["caption"].tolist()
+    ways: dict[tuple, set[int]] = {}  # the captions with each
+    for line, predicate in enumerate(used):
+        if predicate >= 0:
+            way = (concepts[line], predicate, tuple(concepts[part] for part in graph.sub_lines(line).tolist()))
+            ways.setdefault(way, set()).add(captions[line])
+    for number, ((concept, predicate, parts), places) in enumerate(ways.items()):
         node = f"p{number}"
-        network.add_node(node, kind="predicate", text=predicates[predicate], captions=count)
+        network.add_node(node, kind="predicate", text=predicates[predicate], captions=len(places))
         network.add_edge(f"c{concept}", node, kind="composition")
         for place, part in enumerate(parts):
             network.add_edge(node, f"c{part}", kind="part", place=place)

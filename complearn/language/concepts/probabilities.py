@@ -151,7 +151,7 @@ def entailments(
     counts, blocks = _shared_images(graph, least)
     sure = []
     for premise, hypothesis, both in blocks:
-        chosen = both >= threshold * counts[premise]
+        chosen = both / counts[premise] >= threshold
         sure.append((premise[chosen], hypothesis[chosen], both[chosen]))
     none = np.zeros(0, np.int64)
     premise, hypothesis, both = (

@@ -17,8 +17,9 @@ from ...core.config import check_choice
 from ...core.seeds import rng
 from .base import Edit
 from .persons import adjectives_may_change_places, nouns_may_change_places, recolours
-from ..lexicon.relations import ANYBODY, WordRelations
+from ..lexicon.relations import ANYBODY, WordRelations, is_plural
 from ..parsing.chunks import RECIPROCAL_PHRASE, CharSpan, NounChunk, noun_chunks
+from ..scenes.nouns import article
 
 # %% ../../../nbs/language/edits/captions.ipynb #c006
 RECIPROCAL_VERB = (  # whoever does it to whom, by stem
@@ -98,10 +99,14 @@ def exchange(
     text = lower[:a] + lower[c:d] + lower[b:c] + lower[a:b] + lower[d:]
     text, places = _substitute(r"\s+", lambda match: " ", text, (a, a + d - c, d - (b - a), d))
 
-    def article(m):
-        return m.group(0) if m.group(2) in "uU" else "an " if m.group(2).lower() in "aeio" else "a "
+    # an author may say "an SUV" or "a usual day", and no spelling tells the sound
+    written = {word.lower(): one for one, word in re.findall(r"\b(an?)\s+([\w'’-]+)", lower)}
 
-    text, places = _substitute(r"\b(a|an) (?=(\w))", article, text, places)
+    def corrected(match: re.Match) -> str:
+        word = match.group(2).lower()
+        return f"{written.get(word) or article(word)} "
+
+    text, places = _substitute(r"\b(an?) (?=([\w'’-]+))", corrected, text, places)
     if caption[0].isupper():
         text, places = _substitute(r"(?s)^.", lambda match: match.group().upper(), text, places)
     return text, tuple(places[:2]), tuple(places[2:])
@@ -124,10 +129,10 @@ def _relations() -> WordRelations:
 
 def _name(word: str) -> str:
     "A noun as the word lists write it."
-    singular = {"men": "man", "women": "woman", "people": "people", "children": "child"}.get(word, word)
-    if word == singular and not word.endswith("ss"):
-        return singular.removesuffix("s")
-    return singular
+    irregular = {"men": "man", "women": "woman", "people": "people", "children": "child"}
+    if word in irregular:
+        return irregular[word]
+    return word.removesuffix("s") if is_plural(word) else word
 
 
 def _candidates(caption: str, phrases: list[NounChunk]) -> Iterator[tuple[str, CharSpan, CharSpan]]:
@@ -138,7 +143,7 @@ def _candidates(caption: str, phrases: list[NounChunk]) -> Iterator[tuple[str, C
         return caption[slice(*span)].lower()
 
     def plural(phrase):
-        return word(phrase.noun).endswith("s") and not word(phrase.noun).endswith("ss")
+        return is_plural(word(phrase.noun))
 
     symmetric = [is_symmetric(caption, neighbours) for neighbours in itertools.pairwise(phrases)]
     names = [_name(word(phrase.noun)) for phrase in phrases]

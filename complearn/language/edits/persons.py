@@ -10,7 +10,7 @@ __all__ = ['WORD', 'HYPHENS', 'JOINING', 'LONGEST_PHRASE', 'AGENT_ENDING', 'noun
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..lexicon.relations import WordRelations
+from ..lexicon.relations import WordRelations, is_plural
 from ..parsing.base import Word
 from ..parsing.chunks import DETERMINERS, FUNCTION_WORDS, is_verb
 
@@ -90,9 +90,8 @@ class _Phrase:
                     return ""
                 continue
             # of "a busker juggles pins" the parser may make three nouns
-            many = word.endswith("s") and not word.endswith(("ss", "us", "is"))
             is_noun = following in self.tags or self.names_thing(following)
-            if not compound or many or not is_noun:
+            if not compound or is_plural(word) or not is_noun:
                 return word
         if any(map(self.is_noun, self.words)):
             return ""

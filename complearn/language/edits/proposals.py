@@ -100,10 +100,9 @@ def align(
     proposal: str,  # what is said to be an edit of it
 ) -> list[Difference]:  # left to right; empty if they say the same
     "The differences of two sentences, word by word."
-    texts = [list(re.finditer(r"\w+(?:['-]\w+)*|[^\w\s]", text)) for text in (caption, proposal)]
-    words = [
-        ["a" if match.group().lower() == "an" else match.group().lower() for match in matches] for matches in texts
-    ]
+    texts = [list(re.finditer(r"\w+(?:['’-]\w+)*|[^\w\s]", text)) for text in (caption, proposal)]
+    forms = [[match.group().lower().replace("’", "'") for match in matches] for matches in texts]
+    words = [["a" if form == "an" else form for form in each] for each in forms]
 
     def span(matches: list[re.Match], start: int, stop: int, text: str) -> CharSpan:
         if start < len(matches):
@@ -381,7 +380,7 @@ def _moved_words(
     "The words that are replaced by another of them."
     numbers = sorted(numbers)
     before = [caption.texts[i] for i in numbers]
-    after = [word for word in re.findall(r"\w+(?:['-]\w+)*", text.lower()) if word in before]
+    after = [word for word in re.findall(r"\w+(?:['’-]\w+)*", text.lower()) if word in before]
     if len(after) == len(before):
         return [i for i, old, new in zip(numbers, before, after) if old != new]
     return []

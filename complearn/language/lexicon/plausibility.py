@@ -22,7 +22,7 @@ def caption_words(
     caption: str,  # any text
 ) -> list[str]:  # lower-case words and punctuation marks
     "The words of a caption."
-    return re.findall(r"\w+(?:'\w+)?|[^\w\s]", caption.lower())
+    return re.findall(r"\w+(?:'\w+)?|[^\w\s]", caption.lower().replace("’", "'"))
 
 # %% ../../../nbs/language/lexicon/plausibility.ipynb #n008
 class NgramModel:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEVERAL', 'FILE_PARTS', 'USUAL_SENSES', 'SENSE_ROOTS', 'Part', 'PERSON_ENDING', 'ANYBODY', 'FURRED', 'NO_COATS',
-           'CHILDREN', 'GROWN', 'NO_PERSONS', 'SenseTable', 'verb_forms', 'WordRelations']
+           'CHILDREN', 'GROWN', 'NO_PERSONS', 'SenseTable', 'is_plural', 'verb_forms', 'WordRelations']
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #12c7eb93
 import copy
@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, Field
 from ...core.config import Text, read_record
 from ...core.files import BadData, read_text
 from .wordnet import WordNet, remembered
-from ..scenes.nouns import plural
+from ..scenes.nouns import IRREGULAR, plural
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #d39060c0
 SEVERAL = ("group", "opposite", "alike", "general", "form")  # relations between words, of which one says nothing
@@ -187,6 +187,21 @@ class SenseTable:
             level = {up for place in level for up in self.wordnet.synset(place)[1]}
             places = places | level
         return {place for place in places if sum(1 for _ in self.wordnet.climb(place)) > 5}
+
+# %% ../../../nbs/language/lexicon/relations.ipynb #nmbr0002
+_MANY = frozenset(IRREGULAR.values()) - frozenset(IRREGULAR) | frozenset("skis taxis bikinis kiwis menus emus".split())
+_ONE = frozenset("gas lens canvas atlas".split())  # with an s that is no ending
+
+
+def is_plural(
+    noun: str,  # one word, in lower case
+) -> bool:
+    "Whether a noun is a plural, by its form."
+    if noun in NO_PERSONS or noun in _ONE:
+        return False
+    if noun in _MANY or noun.endswith(("men", "people", "children")):
+        return True
+    return noun.endswith("s") and not noun.endswith(("ss", "us", "is"))
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #7ddde84f
 def verb_forms(

@@ -16,7 +16,7 @@ from typing import Any
 from ...core.extras import MissingLibrary
 from .base import PROPERTIES, Parse, register_parser
 from .brackets import tree_parse
-from .dependencies import load_model
+from .dependencies import folder_state, load_model
 from ..trees import parse_bracketed
 
 # %% ../../../nbs/language/parsing/constituency.ipynb #41742e98
@@ -129,7 +129,8 @@ def _benepar_pipeline(
 def _benepar_version(tree_model: str = "benepar_en3", model: str = "") -> str:
     meta = load_model(model).meta
     version = getattr(_library("benepar", tree_model), "__version__", "")
-    return f"benepar {version} {tree_model}, {meta['name']} {meta['version']}"
+    tagger = f"{meta['name']} {meta['version']}{folder_state(model)}"
+    return f"benepar {version} {tree_model}{folder_state(tree_model)}, {tagger}"
 
 
 def _benepar_language(tree_model: str = "benepar_en3", model: str = "") -> str:

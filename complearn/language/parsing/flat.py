@@ -6,27 +6,23 @@
 __all__ = ['flat_tree', 'parse_rules']
 
 # %% ../../../nbs/language/parsing/flat.ipynb #cc1d9926
-import re
 from collections.abc import Iterator, Sequence
 
 from .base import Parse, register_parser
-from .brackets import tree_parse
-from .chunks import noun_chunks
+from .brackets import plain_letters, tree_parse
+from .chunks import WORD, noun_chunks
 from ..trees import Tree
 
 # %% ../../../nbs/language/parsing/flat.ipynb #bbe09a15
-_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-
-
 def flat_tree(
     caption: str,  # with at least one word
 ) -> Tree:
     "A sentence of noun phrases and other words."
     starts = {chunk.span[0]: chunk for chunk in noun_chunks(caption)}
     parts: list[tuple[Tree, int]] = []  # a constituent, and where it stops
-    for match in _WORD.finditer(caption):
+    for match in WORD.finditer(caption):
         chunk = starts.get(match.start())
-        if parts and match.start() < parts[-1][1]:
+        if parts and match.start() < parts[-1][1] or not plain_letters(match.group()):
             continue
         if chunk is None:
             parts.append((Tree("X", (match.group(),)), match.end()))
@@ -43,7 +39,8 @@ def parse_rules(
 ) -> Iterator[Parse]:  # one per caption, in order; with tags of its noun phrases
     "Parse captions by rules; one without a word fails."
     for caption in captions:
-        if caption.strip():
-            yield tree_parse(caption, flat_tree(caption))
+        tree = flat_tree(caption)
+        if tree.children:
+            yield tree_parse(caption, tree)
         else:
             yield Parse(caption, error="there is no word in it")

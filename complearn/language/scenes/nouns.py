@@ -247,7 +247,8 @@ IRREGULAR = {
     "hippopotamus": "hippopotamuses",
 }  # fmt: skip
 VOWELLESS = ("hour", "heir", "f-", "x-", "mp3")  # said with a vowel first
-CONSONANT = ("uni", "use", "u-", "uk", "euro", "ewe", "one", "ukulele")  # written with a vowel, said with a consonant
+# written with a vowel, said with a consonant
+CONSONANT = ("uni", "use", "usu", "uti", "ute", "uri", "u-", "uk", "euc", "euro", "ewe", "one", "ukulele")
 
 
 def plural(
