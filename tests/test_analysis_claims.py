@@ -360,6 +360,20 @@ def test_levels_of_averages_are_means_of_their_cells():
     assert levels["average", "NOUN", "accuracy"] == pytest.approx(0.9)
 
 
+def test_chance_is_the_mean_over_the_worlds_of_all_seeds():
+    """A gallery without repeated captions differs in size from world to world."""
+    rows = [
+        row("chance", seed, None, None, data, split, "accuracy", value + 0.1 * seed, n=4)
+        for seed in (0, 1)
+        for data, split, value in (("generated/sugarcrepe", "swap_att", 0.2), ("winoground", "winoground", 0.5))
+    ]
+    rows += [row("chance", seed, None, None, "objects", "zero_shot", "accuracy", 0.9, n=4) for seed in (0, 1)]
+    levels = chance_levels(pd.DataFrame(rows))
+    assert levels["generated/sugarcrepe", "swap_att", "accuracy"] == pytest.approx(0.25)
+    assert levels["average", "COMP", "accuracy"] == pytest.approx((0.25 + 0.55) / 2), "not of recognition"
+    assert chance_levels(pd.DataFrame(rows).iloc[:0]).empty
+
+
 def test_an_interaction_is_paired_by_seed():
     rows = four((0.3, 0.2, 0.1, 0.1))
     rows = rows[~((rows.method == "clip") & (rows.seed == 2))].sample(frac=1, random_state=0)

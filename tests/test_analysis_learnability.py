@@ -392,6 +392,21 @@ def test_lessons_that_move_still_are_left_out_and_how_they_went_is_compared():
     assert learnability.lesson_differences(rows_table(table), ["none"]).empty
 
 
+def test_lessons_that_do_not_reach_the_threshold_are_counted():
+    """A method that reaches it with an earlier teacher alone was asked for lessons that do not exist."""
+    steps = {("x", 20): (30, 40, None), ("y", 20): (20, None, None), ("z", 10): (5, 5, 5), ("z", 20): (None,) * 3}
+    table = [
+        row(method, seed, f"g{at}", at, "w", "newcomer 0", metric, value)
+        for (method, at), values in steps.items()
+        for seed, reached in enumerate(values)
+        for metric, value in (("steps_to_0.2", reached), ("learn_last", 0.5))
+    ]
+    lines = learnability.lesson_differences(rows_table(table), ["x"]).set_index(["metric", "better"])
+    assert set(lines.index) == {("learn_last", "y g20"), ("learn_last", "z g20"), ("steps_to_0.2", "y g20")}
+    found = lines.loc[("steps_to_0.2", "y g20")]
+    assert (found["mean"], found.n, found.better_open, found.than_open) == (-10, 1, 2, 1)
+
+
 def test_schooling_is_what_the_own_agent_adds_to_the_newcomer():
     """Paired by model and step: a newcomer of an earlier step, or of a model that was not judged, counts for
     nothing."""

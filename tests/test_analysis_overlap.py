@@ -16,6 +16,7 @@ from complearn.analysis.identifiability.explanations import (
     plain_tokens,
     unreached_reason,
 )
+from complearn.analysis.identifiability.figures import overlap_figure
 from complearn.analysis.identifiability.overlap import (
     ANY,
     TWO,
@@ -328,3 +329,13 @@ def test_a_judge_says_which_operator_makes_a_negative():
     assert shares["all", "none"] == shares["all", "no answer"] == (1 / 5, 5)
     assert shares["one", overlap.ANY] == (2 / 3, 3) and shares["two", "no answer"] == (1 / 2, 2)
     assert overlap.judge_rows([], "d", judge, progress=False) == []
+
+
+def test_bars_of_levels_that_one_operator_does_not_reach_are_drawn():
+    """A level without a row is missing in the table; the bars behind it were, too."""
+    places = pd.MultiIndex.from_tuples(
+        [("sugarcrepe", "swap_obj"), ("sugarcrepe", "swap_att")], names=["data", "split"]
+    )
+    shares = {"offered": [None, 10.0], "exact": [30.0, None], "same type": [40.0, 15.0], "negatives": [4, 8]}
+    bars = overlap_figure(pd.DataFrame(shares, places))
+    assert [list(bar.x) for bar in bars.data] == [[0, 10], [30, 0], [10, 5]]

@@ -12,6 +12,7 @@ from conftest import ROOT
 from PIL import Image
 
 from complearn.analysis.claims import reports
+from complearn.analysis.pictures.attribution import occlusion_figure, square_size
 from complearn.core.figures import find_browser
 
 NOTEBOOKS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
@@ -124,3 +125,10 @@ def test_every_committed_figure_has_a_picture():
         if size < NO_ROOM and any("image/png" not in data for data in figures):
             missing.append(f"python -m complearn.analysis.claims.reports --pictures {path.relative_to(ROOT)}")
     assert not missing, "figures without a picture; draw them: " + "; ".join(missing)
+
+
+def test_hidden_places_lie_where_the_square_was():
+    """Places every 8 of 30 pixels end at pixel 24, and not at the picture's edge."""
+    figure = occlusion_figure(np.zeros((30, 30, 3), np.uint8), {"plain": np.zeros((4, 4))}, "dog", stride=8)
+    assert list(figure.data[1].x) == [0, 8, 16, 24]
+    assert square_size(224) == (32, 8) and square_size(30, stride=8) == (4, 8) and square_size(30, window=12) == (12, 3)

@@ -27,6 +27,8 @@ PLACES = [  # family, negative, whether it changes one place
     ("add_obj", "A man in a red hat holds a blue cup and a plate.", True),
     ("add_obj", "A man in a red hat holds a blue cup near a plate.", False),
     ("add_obj", "A man in a red hat holds a blue cup and a plate of good old soup.", False),
+    ("add_obj", "A man in a red hat holds a", False),
+    ("add_att", "A man in a red hat holds a blue cup", False),
     ("swap_att", "A man in a blue hat holds a red cup.", True),
     ("swap_obj", "A cup in a red hat holds a blue man.", True),
     ("swap_obj", "A blue cup in a red hat holds a man.", False),

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from training_runs import TRAIN, assert_same
 
-from complearn.analysis.stages.costs import _step_flops, add_stage
+from complearn.analysis.stages.costs import _stage_seconds, _step_flops, add_stage
 from complearn.analysis.stages.groupings import (
     FORMATS,
     _read_embeddings,
@@ -293,3 +293,30 @@ def test_a_model_of_stages_can_be_built_from_what_its_folder_says(tmp_path):
     again = load_model(save_model(model, tmp_path / "model", {"name": "Two stages"}))
     assert again.config == model.config and "Two stages" in (tmp_path / "model" / "model_card.md").read_text()
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_the_work_before_an_added_stage_counts(tmp_path, monkeypatch):
+    """Its clusters are made when the run begins: no stage of this run lies before them."""
+
+    def seconds(first, stages):
+        spent = {"wall_seconds": 7.0, "cpu_seconds": 5.0}
+        records = []
+        for k in range(first, stages):
+            records += [{"kind": "clusters", "stage": k, **spent}] if k else []
+            done = k - first + 1
+            records.append(
+                {
+                    "kind": "step",
+                    "phase": f"stage-{k}",
+                    "step": 3 * done,
+                    "wall_seconds": 2.0 * done,
+                    "cpu_seconds": 1.0,
+                }
+            )
+        monkeypatch.setattr(Run, "records", lambda run: records)
+        return _stage_seconds(Run(tmp_path))
+
+    whole = seconds(0, 3)
+    assert whole.between.tolist() == [7, 7, 0] and whole.cpu_between.tolist() == [5, 5, 0]
+    added = seconds(2, 3)
+    assert added.stage.tolist() == ["stage-2"] and added.between.tolist() == [7] and added.cpu_between.tolist() == [5]

@@ -142,3 +142,19 @@ def test_a_model_without_seed_phase_and_step_has_averages_too():
 
 def test_every_benchmark_of_the_table_can_be_asked():
     assert {form for _, form, _, _ in CELLS} <= {*SUITES, "crepe_productivity", "exchanges"}
+
+
+def test_a_benchmark_with_one_split_belongs_to_comp():
+    """Winoground of the published file and the shuffled captions have no mean over splits."""
+    cells = [
+        ("sugarcrepe", "mean", "accuracy", 0.8),
+        ("sugarcrepe", "swap_obj", "accuracy", 0.6),
+        ("winoground", "winoground", "text_score", 0.9),
+        ("winoground", "winoground", "image_score", 0.2),
+        ("coco_order", "coco_order", "accuracy", 0.5),
+        ("objects", "zero_shot", "accuracy", 0.1),
+    ]
+    rows = [row("clip", 0, "end", 9, *cell, n=10) for cell in cells]
+    named = compositional_names(["sugarcrepe", "winoground", "coco_order"])
+    values = {line["split"]: (line["value"], line["n"]) for line in averages(rows, named)}
+    assert values["COMP"] == (pytest.approx(0.5), 30)

@@ -13,7 +13,8 @@ from complearn.analysis.runs.figures import comparison_figure
 from complearn.analysis.runs.result_page import _measure_rows, _result_page, print_result_page, write_result_page
 from complearn.analysis.runs.verdicts import describe_differences, measured_scores, model_title, write_verdict
 from complearn.core.config import RequestError
-from complearn.core.results import Result, row
+from complearn.core.results import Result, is_blind, row
+from complearn.evaluation.bench.judging import answers_table, with_intervals
 from complearn.evaluation.statistics import paired_test
 
 SPLITS = ("swap_att", "swap_obj")
@@ -415,3 +416,79 @@ def test_questions_to_newcomers_are_none_of_a_models_own():
     assert [(scores.title, scores.n, scores.by_seed.to_dict()) for scores in measured[0]] == [
         (scores.title, scores.n, scores.by_seed.to_dict()) for scores in measured[1]
     ]
+
+
+def test_baselines_are_averaged_over_the_questions_that_models_were_asked():
+    """Questions without their pictures are asked of the baselines alone, and are no part of a model's average."""
+    rows = rows_of({"clip": (0.6,)})
+    for name, chance in (("chance", 0.25), ("blind_length", 0.9)):
+        rows += [row(name, None, None, None, "sugarcrepe", SPLITS[0], "accuracy", 0.5, n=9)]
+        rows += [row(name, None, None, None, "winoground", "winoground", "image_score", chance, n=400)]
+    rows.append(row("clip", 0, "end", 100, "sugarcrepe", SPLITS[0], "accuracy", 0.6, n=400))
+    (scores,) = measured_scores(Result({}, rows))
+    assert scores.chance == 0.5 and scores.blind == 0.5 and scores.guessing == "one of two answers is right"
+
+
+def test_how_many_questions_a_model_has_met_is_no_measure():
+    place = ("vsr", "statements", "accuracy")
+    rows = [
+        row("clip", 0, None, None, "vsr", "all", f"train_overlap_{side}", 0, n=9) for side in ("images", "captions")
+    ]
+    rows.append(row("clip", 0, None, None, *place, 0.7, low=0.6, high=0.8, n=90))
+    (scores,) = measured_scores(Result({}, rows))
+    assert scores.title.startswith("vsr") and scores.mean("clip") == 0.7
+
+
+def test_scorers_that_see_no_picture_are_no_models():
+    """The baselines of pointing and of relations are called "centre" and "blind"."""
+    blind = ["chance", "majority", "blind", "centre", "blind_length", "blind_ngram"]
+    rows = rows_of({"clip": (0.6, 0.61), "negclip": (0.7, 0.72)})
+    place = ("generated/pointing", "phrases", "accuracy")
+    rows += [row(name, None, None, None, *place, 0.5, low=0.4, high=0.6, n=9) for name in ("centre", "blind")]
+    rows.append(row("clip", 0, None, 100, *place, 0.4, low=0.3, high=0.5, n=9))
+    assert all(map(is_blind, blind)) and not is_blind("clip, blind to order")
+    assert list(measured_scores(Result({}, rows))[0].by_seed) == ["clip", "negclip"]
+    table = answers_table(Result({}, rows))
+    assert list(table) == ["clip", "negclip", "chance", "centre", "blind"]
+    texts = with_intervals(table, Result({}, rows)).loc[place]
+    assert texts["clip"] == "40.0 [30, 50]" and texts["centre"] == texts["blind"] == 50
+
+
+def test_chance_of_several_seeds_is_said_once_for_each_kind_of_questions():
+    rows = [line for line in rows_of({"clip": (0.3, 0.31, 0.29)}) if line["method"] != "chance"]
+    for seed in range(3):
+        rows += [row("chance", seed, None, None, "generated/sugarcrepe", split, "accuracy", 0.5) for split in SPLITS]
+        for name, value in (("clip", 0.3), ("chance", 0.25)):
+            rows += [row(name, seed, None, None, "generated/winoground", SPLITS[0], "image_score", value, n=40)]
+    (scores,) = measured_scores(Result({}, rows))
+    assert scores.guessing.startswith("the mean over 3 kinds of questions, 50.0 % in 2 of them (one of two")
+
+
+def test_one_method_of_several_seeds_has_an_interval_over_them():
+    """It was said to be over the questions of one model."""
+    values = (0.6, 0.63, 0.66)
+    verdict = write_verdict(Result({}, rows_of({"clip": values})))
+    half = 100 * stats.t.ppf(0.975, 2) * stats.sem(values)
+    bounds = f"[{63 - half:.1f}, {63 + half:.1f}] (95 % interval over 3 seeds, 800 questions in each)"
+    assert verdict.told[0].startswith(f"In binding: CLIP 63.0 % {bounds}")
+    assert verdict.limits[0].startswith("One method alone: what it adds is not shown")
+
+
+def test_methods_without_a_seed_in_common_are_not_called_one_model_each():
+    rows = rows_of({"clip": (0.6, 0.63), "negclip": (0.7, 0.72)})
+    rows = [line | {"seed": line["seed"] + 2} if line["method"] == "negclip" else line for line in rows]
+    verdict = write_verdict(Result({}, rows))
+    assert "(95 % intervals over 2 seeds, 800 questions in each)" in verdict.sentences[0]
+    assert verdict.limits[0].startswith("Fewer than two seeds that all of these have")
+    mixed = [line for line in rows if line["seed"] != 3]
+    said = write_verdict(Result({}, mixed)).sentences[0]
+    assert "(95 % intervals over the seeds of a model, or over the questions where it has one)" in said
+
+
+def test_a_table_of_answers_shows_finished_models():
+    """Rows of earlier steps were averaged with those of the last one."""
+    place = ("generated/sugarcrepe", "swap_obj", "accuracy")
+    rows = [row("il_clip", 0, f"interact-{k}", k, *place, k / 10, low=0.1, high=0.9, n=9) for k in (4, 8)]
+    table = answers_table(Result({}, rows))
+    assert table.loc[place, "il_clip"] == 80
+    assert with_intervals(table, Result({}, rows)).loc[place, "il_clip"] == "80.0 [10, 90]"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from stand_ins import StandIn, hashed
 
-from complearn.analysis.pictures.galleries import Wins, _win_page, save_wins
+from complearn.analysis.pictures.galleries import Wins, _item_texts, _win_page, save_wins
 from complearn.data.benchmarks.items import Choice
 from complearn.evaluation.statistics import mcnemar
 from complearn.evaluation.tasks.choices import evaluate_choices
@@ -72,6 +72,17 @@ def test_selection_by_split_winner_and_margin(wins):
     for wrong in ({"split": "swop"}, {"winner": "C"}, {"metric": "group_score"}):
         with pytest.raises(ValueError, match="swap, add|A, B|accuracy"):
             wins.select(**wrong)
+
+
+def test_one_model_is_right_or_wrong(wins):
+    """Its counts needed a second model, and its mistakes were headed "wrong is right"."""
+    items = list(wins.choices.values())
+    right = np.array([True] * 5 + [False] * 3)
+    one = Wins.of_one("A", frame(right, np.where(right, 0.2, -0.2), items), items)
+    counts = one.counts().set_index("split")[["n", "right", "wrong"]]
+    assert counts.T.to_dict("list") == {"swap": [6, 5, 1], "add": [2, 0, 2], "all": [8, 5, 3]}
+    headings = [_item_texts(one, row)[0] for row in (0, 7)]
+    assert headings == ["swap, accuracy: A is right", "add, accuracy: A is wrong"]
 
 
 def test_models_that_were_not_asked_the_same_are_refused(wins):

@@ -1317,6 +1317,20 @@ def test_the_scores_of_a_study_begin_with_binding():
     assert study_scores(rows) == [("clip BIND", 0.8)]
 
 
+def test_baselines_that_carry_a_seed_are_no_trained_methods(tmp_path):
+    place = ("end", 9, "generated/sugarcrepe", "mean", "accuracy")
+    rows = [
+        row(method, seed, *place, value)
+        for seed in (0, 1)
+        for method, value in (("blind_ngram", 0.6), ("chance", 0.5), ("clip", 0.7), ("negclip", 0.8), ("il_clip", 0.9))
+    ]
+    names = ["clip", "negclip", "il_clip"]
+    assert [name for name, _ in study_scores(rows)] == [f"{name} generated sugarcrepe" for name in names]
+    Result({}, rows).write(tmp_path / "study")
+    (entry,) = Inventory(tmp_path).look()
+    assert entry.method == "clip, negclip, il_clip" and {line["value"] for line in entry.chance} == {0.5}
+
+
 def test_a_benchmark_is_told_by_its_mean_where_it_has_one():
     asked = {"sugarcrepe": {"add_att": 0.55, "swap_obj": 0.36, "mean": 0.47}, "held out/exchanges": {"mean": 0.54}}
     rows = [

@@ -363,6 +363,19 @@ def test_held_out_losses_are_those_of_loops():
         assert float(found[name]) == pytest.approx(total, rel=1e-4)
 
 
+def test_held_out_pairs_are_encoded_in_batches_of_the_given_size():
+    sizes = []
+
+    class Counting(StandIn):
+        def collate(self, pairs):
+            sizes.append(len(pairs))
+            return super().collate(pairs)
+
+    source = {"name": "generated", "args": WORLD}
+    held_out_monitor(Counting(hashed, hashed), source=source, n=9, batch_size=4, device="cpu")
+    assert max(sizes) == 4
+
+
 def test_held_out_captions_of_the_same_words_are_no_rivals():
     pairs = world_from(WORLD).test[:4]
     shouted = [*pairs[:3], replace(pairs[3], caption=f"  {pairs[0].caption.upper()}")]

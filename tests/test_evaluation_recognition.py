@@ -383,3 +383,13 @@ def test_the_interval_of_an_area_leaves_out_draws_without_true_or_without_false_
     items = [Claim(f"sentence {k}", f"{k}.png", k < 2, str(k), str(k)) for k in range(4)]
     area = evaluate_statements(knows(items, 9.0), items)[0]
     assert (area.value, area.low, area.high) == (1, 1, 1)
+
+
+def test_statements_that_are_compared_in_parts_have_the_same_area(monkeypatch):
+    items = claims(160)
+    scorer = knows(items, 1.0)
+    whole = evaluate_statements(scorer, items)[0]
+    monkeypatch.setattr("complearn.evaluation.tasks.statements._ENTRIES", 1000)
+    parts = evaluate_statements(scorer, items)[0]
+    assert (parts.value, parts.ties) == (whole.value, whole.ties)
+    assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), rel=1e-5)

@@ -629,6 +629,8 @@ def test_two_runs_of_one_method_are_called_by_the_shortest_distinct_names(traine
     first, second, third = (tmp_path / name / "runs" / "negclip-s0" for name in ("first", "second", "second/deeper"))
     shown = answers_table(complearn.judge([first, second], device="cpu"))
     assert list(shown)[:2] == ["first", "second"]
+    one, two = (complearn.judge(runs, device="cpu").setting["blind_ngram"] for runs in ([first], [first, second]))
+    assert one == two, "captions of both runs are those of one data set"
     for given, names in {
         (first, f"{second}@contrastive"): ["negclip", "negclip@contrastive"],
         (first, second, third): ["first", "second", "second/deeper"],

@@ -238,11 +238,14 @@ def verdict(
     return "smaller than matters" if not margin and -least < low and high < least else "open"
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c012
+_NO_CHOICES = ("zero_shot", "linear_probe", "statements", "dev")  # splits of questions that COMP is not about
+
+
 def chance_levels(
     rows: pd.DataFrame,  # result rows of one experiment
 ) -> pd.Series:  # the chance level by data, split and metric
-    "The chance level of every cell that has one, the averages among them."
-    return _with_averaged_levels(rows[rows.method == "chance"].drop_duplicates(["data", "split", "metric"]))
+    "The chance level of every cell that has one, as the mean over seeds, the averages among them."
+    return method_levels(rows[rows.method == "chance"])
 
 
 def method_levels(
@@ -251,16 +254,11 @@ def method_levels(
     "Return the mean of a method's rows in each cell (data, split, metric), and the averages of cells."
     place = ["data", "split", "metric"]
     means = rows.dropna(subset=["value"]).astype({"value": float}).groupby(place, as_index=False, sort=False).value
-    return _with_averaged_levels(means.mean().assign(method="", n=1))
-
-
-def _with_averaged_levels(levels: pd.DataFrame) -> pd.Series:
-    "Levels by cell, with those of averages, which are the means of their cells' levels."
-    levels = levels.assign(seed=0, phase="", step=0)
-    averaged = averages(levels, compositional_names(levels.data.unique()))
+    levels = means.mean().assign(method="", seed=0, phase="", step=0, n=1)
+    asked = [name for name in levels[~levels.split.isin(_NO_CHOICES)].data.unique() if not name.endswith("average")]
+    averaged = averages(levels, compositional_names(asked))
     table = pd.DataFrame([*levels.to_dict("records"), *averaged], columns=levels.columns)
-    table = table.drop_duplicates(["data", "split", "metric"])
-    return table.set_index(["data", "split", "metric"]).value.astype(float)
+    return table.drop_duplicates(place).set_index(place).value.astype(float)
 
 
 def _above_chance(

@@ -104,7 +104,8 @@ def overlap_figure(
 ) -> go.Figure:
     "Stacked bars: each level without the stricter ones."
     levels = [name for name in shares.columns if name != "negatives"]
-    parts = shares[levels].diff(axis=1).fillna(shares[levels[:1]])
+    reached = shares[levels].ffill(axis=1).fillna(0.0)  # a level that no row has adds nothing
+    parts = reached.diff(axis=1).fillna(reached[levels[:1]])
     places = [shares.index.get_level_values(k) for k in ("data", "split")]
     figure = go.Figure()
     for place, level in enumerate(levels):

@@ -42,8 +42,10 @@ def is_one_place(
         return False
     ((kind, start, stop, first, last),) = changes
     if split.startswith("add"):
+        if kind != "insert":
+            return False
         joined = split != "add_obj" or right[first] in JOINING
-        return kind == "insert" and joined and last - first <= MOST_ADDED[split]
+        return joined and last - first <= MOST_ADDED[split]
     return kind == "replace" and max(stop - start, last - first) <= MOST_WORDS.get(split, 1)
 
 

@@ -143,13 +143,23 @@ class Wins:
         lines = lines.assign(winner=np.where(lines.right_0, name, "wrong"), clear=lines.margin_0.abs())
         return cls((name, "wrong"), lines, {(item.split, item.id): item for item in choices})
 
+    @property
+    def is_of_one(self) -> bool:
+        "Whether these are the verdicts of one model."
+        return "right_1" not in self.lines
+
     def counts(self) -> pd.DataFrame:
         """How often which model is right, per metric and split, with McNemar's exact p over items and, as `p`, over
-        groups of items."""
+        groups of items; of one model, how often it is right and wrong."""
         table = []
         for metric, part in self.lines.groupby("metric", sort=False):
             splits = list(part.groupby("split", sort=False))
             for split, items in [*splits, ("all", part)] if len(splits) > 1 else splits:
+                if self.is_of_one:
+                    right = int(items.right_0.sum())
+                    line = {"metric": metric, "split": split, "n": len(items)}
+                    table.append(line | {"right": right, "wrong": len(items) - right})
+                    continue
                 only = [int((items.winner == name).sum()) for name in self.names]
                 net = (items.right_0.astype(int) - items.right_1.astype(int)).groupby(repeated_items(items)).sum()
                 groups = [int((net > 0).sum()), int((net < 0).sum())]
@@ -226,7 +236,10 @@ def _item_texts(
         )
 
     texts = [f"{mark} {caption}  [{said(k)}]" for k, (mark, caption) in enumerate(zip(marks, item.captions))]
-    who = "both are wrong" if line.winner == "neither" else f"{line.winner} is right"
+    if wins.is_of_one:
+        who = f"{wins.names[0]} is {'right' if line.right_0 else 'wrong'}"
+    else:
+        who = "both are wrong" if line.winner == "neither" else f"{line.winner} is right"
     return f"{line.split}, {line.metric}: {who}", texts
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from ...core.files import BadData, find_captions, parse_json, read_json
 from ...core.own_files import open_own, own_path
-from ...core.results import SCHEMA, rows_table
+from ...core.results import SCHEMA, is_blind, rows_table
 from ...core.runs import Run, check_log, folder_name, training_process
 from ...language.edits.base import operator_title
 
@@ -133,6 +133,7 @@ def study_scores(
     """The first main score of each trained method, as the mean over its seeds; of a study without seeds, of each
     model. Where some have averages, baselines that have none are left out."""
     seeds = {}
+    rows = [row for row in rows if not is_blind(row["method"])] or rows
     rows = [row for row in rows if row["data"] == "average"] or rows
     for row in rows:
         seeds.setdefault((row["method"], row["seed"]), []).append(row)
@@ -318,8 +319,9 @@ def _study_entry(entry: Entry) -> Entry:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return replace(entry, state=DAMAGED, problem=str(error))
     methods = list(dict.fromkeys(str(row["method"]) for row in values["rows"]))
+    methods = [method for method in methods if not is_blind(method)] or methods
     trained = {str(row["method"]) for row in values["rows"] if row["seed"] is not None}
-    methods = [method for method in methods if method in trained] or methods  # guessing and blind scorers have no seed
+    methods = [method for method in methods if method in trained] or methods
     data = _source_name(values["setting"].get("source"))
     more = f" and {len(methods) - 3} more" if len(methods) > 3 else ""
     rows = tuple(last_rows(values["rows"]))

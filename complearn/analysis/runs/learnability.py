@@ -322,28 +322,41 @@ def settled_rows(
     return rows[~pd.MultiIndex.from_frame(rows[place]).isin(pd.MultiIndex.from_frame(moving[place]))]
 
 
+def _lessons(
+    rows: pd.DataFrame,  # of `learnability.lesson_rows`
+    metric: str,
+    method: str,
+    phase: str,  # that teaches
+) -> pd.Series:  # the value by seed and newcomer; NaN where the lesson did not reach it
+    "One measure of every lesson of a teacher."
+    here = rows[(rows.metric == metric) & (rows.method == method) & (rows.phase == phase)]
+    here = here[here.split.str.fullmatch(r"newcomer \d+")]
+    return here.set_index(["seed", "split"]).value.astype(float)
+
+
 def lesson_differences(
     rows: pd.DataFrame,  # of `learnability.lesson_rows`
     against: Sequence[str],  # methods that the others are compared with
-) -> pd.DataFrame:  # better, than, metric, mean, low, high, detectable, p_t, n; empty where no two methods meet
+) -> pd.DataFrame:  # better, than, metric, mean, low, high, detectable, p_t, n, and two counts of lessons that did
+    # not end in time: better_open, than_open; empty where no two methods meet
     """Matching accuracy at the end of lessons, and steps to the threshold, of every method's last teacher minus those
-    of `against`."""
+    of `against`. Lessons that never reach the threshold have no steps and are left out of the means, which flatters the
+    side that has more of them: `better_open` and `than_open` count them."""
     taught = rows[rows.split.str.fullmatch(r"newcomer \d+") & rows.value.notna()]
     metrics = ["learn_last", *sorted(name for name in taught.metric.unique() if name.startswith("steps_to"))]
     ends = taught.sort_values("step").groupby("method").phase.last()
     lines = []
     for metric in metrics:
-        with_teachers = ends[ends.index.isin(taught[taught.metric == metric].method)]
+        lessons = {name: _lessons(rows, metric, name, phase) for name, phase in ends.items()}
+        reached = {name: set(of_method.dropna().index) for name, of_method in lessons.items()}
+        is_open = {name: int(of_method.isna().sum()) for name, of_method in lessons.items()}
         for number, than in enumerate(against):
-            if than in with_teachers.index:
-                others = [name for name in with_teachers.index if name not in against[: number + 1]]
-            else:
-                others = []
-            lines += [
-                teacher_difference(taught, (name, with_teachers[name]), (than, with_teachers[than]), metric)
-                for name in others
-            ]
-    columns = ["better", "than", "metric", "mean", "low", "high", "detectable", "p_t", "n"]
+            others = [name for name in ends.index if name not in against[: number + 1]]
+            for name in others if than in ends.index else ():
+                if reached[name] & reached[than]:
+                    line = teacher_difference(taught, (name, ends[name]), (than, ends[than]), metric)
+                    lines.append(line | {"better_open": is_open[name], "than_open": is_open[than]})
+    columns = ["better", "than", "metric", "mean", "low", "high", "detectable", "p_t", "n", "better_open", "than_open"]
     return pd.DataFrame(lines).reindex(columns=columns)
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #d81ec03b

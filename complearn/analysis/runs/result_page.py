@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from .averages import is_blind
 from .figures import comparison_figure, loss_curve
 from .interpolation import interpolation_curves
 from .inventory import metric_title, split_title
@@ -25,7 +24,7 @@ from .verdicts import Scores, measured_scores, model_title, write_verdict
 from ...core.config import RequestError
 from ...core.figures import find_browser
 from ...core.files import temporary_folder, write_bytes_atomic
-from ...core.results import Result
+from ...core.results import Result, is_blind
 from ...evaluation.bench.judging import answers_table, with_intervals
 
 # %% ../../../nbs/analysis/runs/result_page.ipynb #rp04

@@ -19,7 +19,6 @@ from complearn.analysis.runs.averages import (  # noqa: F401  experiments ask fo
     averages,
     cell_kind,
     cell_kinds,
-    is_blind,
     with_averages,
 )
 from .curves import bands
@@ -124,7 +123,7 @@ APART = (", seen", "/patterns")
 
 
 def compositional_names(
-    bench: Mapping[str, Any] | Iterable[str],  # tasks by name; or names of data sets that have a mean over splits
+    bench: Mapping[str, Any] | Iterable[str],  # tasks by name; or names of data sets of hard negatives
 ) -> list[str]:
     "The data sets that COMP is the mean of: hard negatives, but for those that stand `APART`."
     if isinstance(bench, Mapping):

@@ -17,10 +17,10 @@ from typing import Any
 import pandas as pd
 
 import complearn
-from .averages import BY_KIND, OF_NEWCOMERS, cell_kind, is_blind, with_averages
+from .averages import BY_KIND, OF_NEWCOMERS, cell_kind, with_averages
 from .inventory import metric_title, split_title
 from ...core.outputs import counted, model_title
-from ...core.results import Result, rows_table
+from ...core.results import Result, is_blind, last_steps, rows_table
 from ...evaluation.statistics import Paired, over_seeds, paired_test, wilson
 
 # %% ../../../nbs/analysis/runs/verdicts.ipynb #vd05
@@ -67,24 +67,32 @@ class Scores:
         return wilson(round(self.mean(method) * self.n[method]), self.n[method])
 
 
-def _last_rows(table: pd.DataFrame) -> pd.DataFrame:
-    "Of each model, the rows of its last step."
-    step = pd.to_numeric(table.step).fillna(float("inf"))
-    last = step.groupby([table[key] for key in ("method", "seed", "data", "split", "metric")], dropna=False)
-    return table[step == last.transform("max")]
+_PLACE = ["data", "split", "metric"]
+
+
+def _asked_of_models(
+    table: pd.DataFrame,  # the last rows
+    models: Sequence[str],
+) -> pd.DataFrame:  # fewer lines
+    "Leave out what baselines alone were asked, such as questions whose pictures are not there."
+    of_models = table.method.isin(models)
+    asked = pd.MultiIndex.from_frame(table.loc[of_models, _PLACE])
+    return table[of_models | pd.MultiIndex.from_frame(table[_PLACE]).isin(asked)]
 
 
 def measured_scores(
     result: Result,  # of a study, or of `judge`
 ) -> list[Scores]:  # in the order in which verdicts are about them
     "The measures that a result has of all its models."
-    table = _last_rows(rows_table(with_averages(result.rows)))
+    table = last_steps(rows_table(with_averages(result.rows)))
     table = table[table.value.notna()]
     models = [name for name in dict.fromkeys(table.method) if not is_blind(name)]
+    table = _asked_of_models(table, models)
     measured = _scores_of(table, models, [(*measure, "") for measure in _MEASURES])
     if not measured:
         cells = table[(table.data != "average") & table.value.between(0, 1) & table.method.isin(models)]
-        cells = cells[["data", "split", "metric"]].drop_duplicates().itertuples(index=False)
+        cells = cells[~cells.metric.str.startswith("train_overlap")]  # how many questions a model has met: no answer
+        cells = cells[_PLACE].drop_duplicates().itertuples(index=False)
         measures = [
             (split, metric, f"{data}: {split_title(split)}", metric_title(metric), data)
             for data, split, metric in cells
@@ -116,7 +124,8 @@ def _scores_of(
         seeds = of_models.seed.astype(object).where(of_models.seed.notna(), "")
         wide = of_models.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
         counts = of_models.groupby(["method", seeds]).n.sum().groupby(level=0).min()
-        levels = _baselines(table[table.data == data] if data else table, split, metric)
+        asked = table[table.data == data] if data else table
+        levels = _baselines(asked, split, metric)
         intervals = {}
         for line in of_models.drop_duplicates("method", keep=False).itertuples():
             low, high = line.low, line.high
@@ -125,7 +134,7 @@ def _scores_of(
             if pd.notna(low) and pd.notna(high):
                 intervals[line.method] = (float(low), float(high))
         n = counts.fillna(0).astype(int).to_dict()
-        guessing = _guessing_text(_chance_rows(table, split, metric))
+        guessing = _guessing_text(_chance_rows(asked, split, metric))
         measured.append(Scores(title, about, wide[models], n, *levels, intervals, guessing))
     return measured
 
@@ -149,13 +158,19 @@ def _mean_interval(
     return max(0.0, average.value - below), min(1.0, average.value + above)
 
 
-def _chance_rows(table: pd.DataFrame, split: str, metric: str) -> pd.DataFrame:
-    "The rows of chance that a measure is about, or is the mean of."
+def _chance_rows(
+    table: pd.DataFrame,  # the last rows
+    split: str,
+    metric: str,
+) -> pd.DataFrame:  # a line for each kind of questions: data, split, metric, and as value the mean over seeds
+    "The levels of chance that a measure is about, or is the mean of."
     rows = table[(table.method == "chance") & (table.data != "average")]
     if split.isupper():
-        kinds = [cell_kind(*cell) for cell in rows[["data", "split", "metric"]].values]
-        return rows[[kind == split for kind in kinds]]
-    return rows[(rows.split == split) & (rows.metric == metric)]
+        kinds = [cell_kind(*cell) for cell in rows[_PLACE].values]
+        rows = rows.loc[[kind == split for kind in kinds]]
+    else:
+        rows = rows[(rows.split == split) & (rows.metric == metric)]
+    return rows.astype({"value": float}).groupby(_PLACE, sort=False, as_index=False).value.mean()
 
 
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
@@ -185,7 +200,7 @@ def _guessing_text(
 ) -> str:
     "Why guessing gets the share that it gets."
     counts = Counter(
-        (float(line.value), _guess(float(line.value), line.metric)) for line in rows.itertuples() if line.value
+        (round(line.value, 9), _guess(line.value, line.metric)) for line in rows.itertuples() if line.value
     )
     if len(counts) < 2:
         return "".join(text for _, text in counts)
@@ -309,28 +324,42 @@ def _other_measures(measured: list[Scores], others: list[str], reference: str) -
 
 
 def _of_one_model_each(measured: list[Scores], models: list[str]) -> list[str]:
-    "Values of single models, with intervals over their questions."
+    "Values of models that cannot be paired by seed, with intervals over a model's seeds, or over its questions."
     first, *rest = measured
     parts = []
     for name in models:
         low, high = first.interval(name)
-        bounds = f" [{_percent(low)}, {_percent(high)}]" if first.n[name] else ""
+        has_interval = first.n[name] or first.by_seed[name].count() > 1
+        bounds = f" [{_percent(low)}, {_percent(high)}]" if has_interval else ""
         parts.append(f"{model_title(name)} {_percent(first.mean(name))} %{bounds}")
-    n = min(first.n.values())
-    interval = "interval" if len(models) == 1 else "intervals"
-    counted = f" (95 % {interval} over {n:,} questions)" if n else ""
     guessing = _against_guessing(first, models[0]) if len(models) == 1 else ""
-    sentences = [f"In {first.title}: {', '.join(parts)}{counted}{guessing}."]
+    sentences = [f"In {first.title}: {', '.join(parts)}{_interval_text(first, models)}{guessing}."]
     values = [f"{scores.title} {', '.join(_percent(scores.mean(name)) for name in models)}" for scores in rest]
     order = "" if len(models) == 1 else ", in the same order"
     return sentences + ([f"Elsewhere{order}, per cent: {'; '.join(values)}."] if values else [])
 
 
+def _interval_text(scores: Scores, models: list[str]) -> str:
+    "Say what the intervals of models are over; empty where there are none."
+    seeds = sorted({int(scores.by_seed[name].count()) for name in models})
+    n = min(scores.n.values())
+    questions = counted(n, "question")
+    several = f"{seeds[-1]} seeds" if seeds[0] == seeds[-1] else f"{max(2, seeds[0])} to {seeds[-1]} seeds"
+    if seeds[-1] == 1:
+        over = questions if n else ""
+    elif seeds[0] == 1:
+        over = "the seeds of a model, or over the questions where it has one"
+    else:
+        over = f"{several}, {questions} in each" if n else several
+    interval = "interval" if len(models) == 1 else "intervals"
+    return f" (95 % {interval} over {over})" if over else ""
+
+
 def _against_guessing(scores: Scores, model: str) -> str:
     "Say on which side of guessing a single model lies; empty where the level of guessing is not known."
-    if scores.chance is None or not scores.n[model]:
-        return ""
     low, high = scores.interval(model)
+    if scores.chance is None or not low <= high:  # NaN: nothing was counted
+        return ""
     if low > scores.chance:
         where = "above"
     elif high < scores.chance:
@@ -383,8 +412,20 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
 
 
 _ONE_EACH = "One model of each: another seed may turn the order; train several seeds to compare methods."
+_FEW_SHARED = (
+    "Fewer than two seeds that all of these have: no difference between them is shown; train all with the same seeds."
+)
 _ONE_ALONE = "One model alone: what its method or its training adds is not shown; judge it together with another one."
+_ONE_METHOD = "One method alone: what it adds is not shown; judge its models together with those of another one."
 _GENERATED = "All questions are about generated scenes: nothing is said about photographs."
+
+
+def _why_unpaired(scores: Scores, models: list[str]) -> str:
+    "Say why no differences are told, and what to do."
+    has_several = any(scores.by_seed[name].count() > 1 for name in models)
+    if len(models) > 1:
+        return _FEW_SHARED if has_several else _ONE_EACH
+    return _ONE_METHOD if has_several else _ONE_ALONE
 
 
 def _study_limits(scores: Scores, others: list[str], reference: str) -> list[str]:
@@ -503,7 +544,7 @@ def write_verdict(
     others = [name for name in models if name != reference]
     if not others or len(first.by_seed.dropna()) < 2:
         sentences = _of_one_model_each(measured, [reference, *others])
-        limits = [_ONE_EACH if others else _ONE_ALONE]
+        limits = [_why_unpaired(first, models)]
     else:
         sentences = _main_sentences(first, others, reference)
         if len(others) <= _FEW:

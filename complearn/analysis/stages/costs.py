@@ -71,21 +71,27 @@ def _stage_seconds(
 ) -> (
     pd.DataFrame
 ):  # a line per stage: stage, steps; seconds and between on the clock, cpu_seconds and cpu_between of the processor
-    "Read the time of each stage's steps, and of the work between it and the next, from a run's log."
+    """Read the time of each stage's steps, and of the work between it and the next, from a run's log. Work before the
+    first stage, which an added stage has, counts with that stage."""
     records = run.records()
     lines = []
     before = {"step": 0, "wall_seconds": 0.0, "cpu_seconds": 0.0}
-    between = {record["stage"] - 1: record for record in records if record["kind"] == "clusters"}
+    clusters = {record["stage"]: record for record in records if record["kind"] == "clusters"}
     for phase in dict.fromkeys(record["phase"] for record in records if record["kind"] == "step"):
         last = [record for record in records if record["kind"] == "step" and record["phase"] == phase][-1]
-        work = between.get(len(lines), {"wall_seconds": 0.0, "cpu_seconds": 0.0})
+        stage = int(phase.removeprefix("stage-"))
+        numbers = [stage + 1] if lines else [stage, stage + 1]
+        work = [clusters[number] for number in numbers if number in clusters]
         line = {
             "stage": phase,
             "steps": last["step"] - before["step"],
             "seconds": last["wall_seconds"] - before["wall_seconds"],
         }
-        line |= {"between": work["wall_seconds"], "cpu_seconds": last["cpu_seconds"] - before["cpu_seconds"]}
-        lines.append(line | {"cpu_between": work.get("cpu_seconds", float("nan"))})  # older logs lack it
+        line |= {"between": sum((record["wall_seconds"] for record in work), 0.0)}
+        line |= {"cpu_seconds": last["cpu_seconds"] - before["cpu_seconds"]}
+        # older logs lack it
+        line |= {"cpu_between": sum((record.get("cpu_seconds", float("nan")) for record in work), 0.0)}
+        lines.append(line)
         before = last
     return pd.DataFrame(lines)
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from ...core.config import RequestError
 from ...core.device import describe_device
-from ...core.results import Result, row
+from ...core.results import Result, is_blind, last_steps, row
 from ...core.runs import Run
 from ...data.divergence.measure import read_split
 from ...data.pairs import Pair
@@ -298,7 +298,8 @@ def ask_models(
                     )
     everything, dropped = unseen_bench({**bench, **text_only}, list(overlaps.values()), overlap)
     questions = {name: everything[name] for name in bench if name in everything}
-    texts = [pair for of_run in sets.values() for pairs in of_run for pair in _captioned(pairs)]
+    distinct = {id(pairs): pairs for of_run in sets.values() for pairs in of_run}  # runs may share a data set
+    texts = [pair for pairs in distinct.values() for pair in _captioned(pairs)]
     source = "the training captions of the runs" if texts else "no run with readable training captions was judged"
     corpus = Corpus.collect(texts, (item for task in everything.values() for item in task.items()), source)
     about = []
@@ -338,13 +339,13 @@ def answers_table(
 ) -> (
     pd.DataFrame
 ):  # a line per data, split and metric; a column per model, then chance and blind baselines, then gallery
-    "Return the answers in per cent, with the size of each gallery next to recall."
-    table = result.table
+    "Return the answers of finished models in per cent, with the size of each gallery next to recall."
+    table = last_steps(result.table)
     percentages = table[table.metric.isin(PERCENT) & table.value.notna()]
     wide = percentages.assign(value=100 * percentages.value.astype(float)).pivot_table(
         index=["data", "split", "metric"], columns="method", values="value", sort=False
     )
-    blind = [name for name in wide if name == "chance" or str(name).startswith("blind_") or name == "majority"]
+    blind = [name for name in wide if is_blind(str(name))]
     wide = wide[[*(name for name in wide if name not in blind), *blind]].round(1)
     sizes = table[table.metric == "gallery"].drop_duplicates(["data", "split"]).set_index(["data", "split"]).value
     if len(sizes):
@@ -358,8 +359,8 @@ def with_intervals(
     result: Result,  # that the table is of
 ) -> pd.DataFrame:  # the same; where a model's answer has one row, a text such as "25.0 [0, 75]"
     "Put the 95 % interval over the questions next to each answer of a model; means over seeds stay numbers."
-    names = [name for name in table if name not in ("gallery", "chance", "majority") and "blind_" not in str(name)]
-    rows = result.table
+    names = [name for name in table if name != "gallery" and not is_blind(str(name))]
+    rows = last_steps(result.table)
     rows = rows[rows.method.isin(names) & rows.metric.isin(PERCENT) & rows.value.notna()]
     table = table.astype(dict.fromkeys(names, object))
     for (name, *key), part in rows.groupby(["method", "data", "split", "metric"], sort=False):

@@ -155,11 +155,12 @@ def _held_out_losses(
     pairs: Sequence[Pair],  # images and captions
     temperature: float | int = 0.1,  # of the softmax
     device: torch.device | str | None = None,  # where to encode
+    batch_size: int = 128,  # encoded at once
 ) -> dict[str, Tensor]:  # "language_loss": captions of an image, "vision_loss": images of a caption
     "The contrastive losses of pairs that are one batch (Zhang et al. 2021, Eq. 2)."
     numbers = torch.tensor([caption_number(pair.caption) for pair in pairs])
-    images = encode_all(model, images=[pair.image for pair in pairs], device=device)
-    texts = encode_all(model, texts=[pair.caption for pair in pairs], device=device)
+    images = encode_all(model, images=[pair.image for pair in pairs], batch_size=batch_size, device=device)
+    texts = encode_all(model, texts=[pair.caption for pair in pairs], batch_size=batch_size, device=device)
     logits = model.similarity(images, texts).float().cpu() / temperature
     same = numbers[:, None] == numbers[None]
     rows = torch.arange(len(pairs))
@@ -197,11 +198,12 @@ def held_out_monitor(
     pairs = _held_out_pairs(json.dumps(source, sort_keys=True), n, _file_states(source))
     place = {"method": method, "seed": seed, "batch_size": batch_size, "device": device}
 
-    def as_scores(losses, some):
-        return [Score("mean", name, float(value), n=len(some)) for name, value in losses.items()]
+    def as_scores(measures, some):
+        return [Score("mean", name, float(value), n=len(some)) for name, value in measures.items()]
 
     rows = judge(model, {"held out": Retrieval(pairs, merge=is_drawn(source))}, **place)
-    rows += stamp(as_scores(_held_out_losses(model, pairs, temperature, device), pairs), method, seed, data="held out")
+    losses = _held_out_losses(model, pairs, temperature, device, batch_size)
+    rows += stamp(as_scores(losses, pairs), method, seed, data="held out")
     if getattr(model, "relations", None) is None:
         return rows
     if triplets is None:

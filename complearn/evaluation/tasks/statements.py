@@ -32,6 +32,30 @@ def wins(
     gap = rearrange(true.astype(np.float64), "t -> t 1") - rearrange(false.astype(np.float64), "f -> 1 f")
     return ((gap > TIE) + 0.5 * (np.abs(gap) <= TIE)).astype(np.float32)
 
+
+_ENTRIES = 2**24  # pairs of a true and a false statement that are compared at once
+
+
+def _areas(
+    true: Float[np.ndarray, "true"],  # scores of true statements
+    false: Float[np.ndarray, "false"],  # scores of false statements
+    true_counts: Float[np.ndarray, "draws true"],  # how often each resample has a statement
+    false_counts: Float[np.ndarray, "draws false"],
+) -> tuple[float, float, Float[np.ndarray, "draws"]]:  # area, share of ties, pairs won in each resample
+    "Compare all true statements with all false ones, some true ones at once."
+    at_once = max(1, _ENTRIES // len(false))
+    total = 0.0
+    ties = 0
+    won = 0
+    for start in range(0, len(true), at_once):
+        some = slice(start, start + at_once)
+        table = wins(true[some], false)
+        total += float(table.sum(dtype=np.float64))
+        ties += int((table == 0.5).sum())
+        won = won + ((true_counts[:, some] @ table) * false_counts).sum(1)
+    pairs = len(true) * len(false)
+    return total / pairs, ties / pairs, won
+
 # %% ../../../nbs/evaluation/tasks/statements.ipynb #n008
 def _best_threshold(
     scores: Float[np.ndarray, "items"],  # of the sentences to choose on
@@ -82,16 +106,14 @@ def evaluate_statements(
 
     scores = pair_scores(scorer, encode(images=images.things), encode(texts=texts.things), pairs)
     sentences = len(texts.things)
-    table = wins(scores[truth], scores[~truth])
     counts = rng(0, "sentences").multinomial(sentences, np.full(sentences, 1 / sentences), draws)[:, pairs[:, 1]]
     true_counts = counts[:, truth].astype(np.float32)
     false_counts = counts[:, ~truth].astype(np.float32)
+    value, ties, won = _areas(scores[truth], scores[~truth], true_counts, false_counts)
     drawn = true_counts.sum(1) * false_counts.sum(1)  # without true or without false ones there is no area
-    areas = (((true_counts @ table) * false_counts).sum(1) / np.maximum(drawn, 1))[drawn > 0]
+    areas = (won / np.maximum(drawn, 1))[drawn > 0]
     right = _cross_thresholds(scores, truth, pairs[:, 1]) == truth
-    area = Score(
-        "statements", "auc", float(table.mean()), *tail(areas), len(items), float((table == 0.5).mean()), sentences
-    )
+    area = Score("statements", "auc", value, *tail(areas), len(items), ties, sentences)
     return [area, share_score("statements", "accuracy", right, groups=pairs[:, 1])]
 
 
