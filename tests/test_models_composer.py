@@ -407,6 +407,16 @@ def test_a_scorer_scores_what_it_scores_in_training(kind, tokenizer, pictures):
     assert (out.scores[~out.mask] == 0).all() and out.mask.sum() == 4 * present(batch[Concepts].table).sum()
 
 
+def test_the_temperature_of_vse_is_kept_in_bounds_and_free_to_come_back(tokenizer, pictures):
+    model = model_of("vse", tokenizer, logit_scale=1000.0).train()
+    assert model.logit_scale.item() == pytest.approx(np.log(100))
+    with torch.no_grad():
+        model.logit_scale.fill_(9.0)
+    out = model(model.collate(pairs_of(pictures)), torch.tensor([[0, 0], [0, 1]]))
+    out.scores.sum().backward()
+    assert model.logit_scale.item() == pytest.approx(np.log(100)) and model.logit_scale.grad != 0
+
+
 @pytest.mark.parametrize("kind", ["composer", "two_stream"])
 def test_only_the_pairs_that_a_task_asks_for_are_computed(kind, tokenizer, pictures, monkeypatch):
     model = model_of(kind, tokenizer)

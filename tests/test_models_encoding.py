@@ -29,6 +29,7 @@ from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evalua
 from complearn.models.towers.checkpoints import check_weights
 from complearn.models.towers.factory import vision_tower
 from complearn.models.towers.memory import _weights_key
+from complearn.training.engine.encoding import _Precision
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 
@@ -95,6 +96,17 @@ def test_full_precision_restores_what_was():
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_full_precision_is_that_of_convolutions_too(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    with full_precision("cpu"):
+        assert not torch.backends.cudnn.allow_tf32
+        handed_on = _Precision.now(torch.device("cpu"))
+    assert torch.backends.cudnn.allow_tf32
+    with handed_on.used(torch.device("cpu")):
+        assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
 
 
 def test_modes_come_back_after_an_error():

@@ -1,6 +1,7 @@
 "Models written as open_clip, as transformers and as bare files, and read there by the libraries' own loaders."
 
 import json
+from dataclasses import replace
 
 import albums
 import pytest
@@ -13,10 +14,12 @@ from complearn import command
 from complearn.core.forms import BARE, FOLDERS
 from complearn.core.own_files import ForeignFile
 from complearn.data.word_tokenizer import WordTokenizer
+from complearn.models import export
 from complearn.models.dual import build_model
 from complearn.models.export import NoForm, export_model
 from complearn.models.registry import build, load_model
 from complearn.models.scoring import encode_all
+from complearn.models.towers.tokenizers import CLIPTokenizer, HFTokenizer
 from complearn.training.runs.snapshots import Snapshot
 
 open_clip = pytest.importorskip("open_clip")
@@ -179,6 +182,58 @@ def test_a_model_of_another_kind_is_refused_with_its_parts(tmp_path):
         NoForm, match="is no pair of an image encoder and a text encoder: it has the parts language, vision, score"
     ):
         export_model(composer, tmp_path / "mine")
+
+
+def test_a_clip_with_stages_is_refused_and_one_of_its_stages_is_exported(tmp_path):
+    staged = build({"kind": "clip_stages", **OWN, "stages": 2}, words())
+    staged.learned.fill_(2)
+    for stage in range(2):
+        staged.restore(stage)
+    torch.nn.init.ones_(staged.encoders[1].head.weight)
+    for form in SOURCES:
+        with pytest.raises(NoForm, match=r"of 2 stages has a vision agent for each stage.*model.scorer\(k\)"):
+            export_model(staged, tmp_path / "mine", form)
+    written = load_file(export_model(staged, tmp_path / "mine.safetensors"))
+    assert written.keys() == staged.state_dict().keys()
+    folder = export_model(staged.scorer(1), tmp_path / "one", "open_clip")
+    again, one = complearn.load(folder).model, staged.scorer(1)
+    assert torch.equal(again.visual.proj, one.vision.head.weight.T)
+
+
+def test_a_kind_of_model_that_is_more_than_a_dual_encoder_is_refused(tmp_path, monkeypatch):
+    model = build(OWN, words())
+    monkeypatch.setattr(type(model.config), "kind", "tilted", raising=False)
+    monkeypatch.setattr(export, "title_of", lambda config: "tilted dual encoder")
+    with pytest.raises(NoForm, match="this model has the parts of a tilted dual encoder, which"):
+        export_model(model, tmp_path / "mine")
+
+
+@pytest.mark.parametrize("form", list(SOURCES))
+def test_an_own_text_tower_that_reads_byte_pairs_keeps_their_numbers(form, album, tmp_path):
+    "The end token of CLIP's byte pairs has the highest number already."
+    model = build_model(OWN, CLIPTokenizer(20)).eval()
+    folder = complearn.export(model, tmp_path / "mine", form=form)
+    check_same_vectors(model, folder, form, complearn.read(album)[:4])
+
+
+def test_an_own_text_tower_over_a_tokenizer_of_transformers_is_refused(tmp_path):
+    tokenizer = HFTokenizer(export._word_tokenizer(words()), 20)
+    with pytest.raises(NoForm, match="that reads the tokens of a transformers tokenizer"):
+        export_model(build_model(OWN, tokenizer), tmp_path / "mine")
+
+
+@pytest.mark.parametrize("fit", ["pad", "squash"])
+def test_a_library_prepares_oblong_pictures_as_the_model_does(fit, tmp_path):
+    "Also how they are padded: with white."
+    model = build_model(OWN | {"fit": fit}, words())
+    model.vision.tower.transform["interpolation"] = "bilinear"
+    model.collate = replace(model.collate, transform=model.vision.tower.make_transform(fit))
+    folder = export_model(model, tmp_path / "mine", "open_clip")
+    picture = Image.radial_gradient("L").resize((80, 50)).convert("RGB")
+    *_, theirs = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+    assert (theirs(picture) - model.collate.transform([picture])[0]).abs().mean() < 0.01
+    again = complearn.load(folder).collate.transform
+    assert again == model.collate.transform and again.interpolation == "bilinear"
 
 
 def test_settings_of_open_clip_that_transformers_has_not_are_named(tmp_path):

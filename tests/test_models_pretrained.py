@@ -14,9 +14,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here may reach out
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from complearn.analysis.codes.readings import _words_of
+from complearn.data.images import Transform
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from complearn.models.dual import build_model
@@ -24,7 +26,7 @@ from complearn.models.registry import load_model, save_model
 from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers import tokenizers as library_tokenizers
 from complearn.models.towers.factory import build_tower, load_lite, load_minilm, text_tower, vision_tower
-from complearn.models.towers.libraries import HFVision, load_timm
+from complearn.models.towers.libraries import HFVision, image_transform, load_timm
 from complearn.models.towers.memory import OutputCache, output_cache
 from complearn.models.towers.openclip import OpenClipScorer, _needs_quick_gelu, load_open_clip
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
@@ -38,6 +40,7 @@ transformers = pytest.importorskip("transformers")
 CAPTIONS = ["A red circle above a blue square.", "a dog", "two dogs, running!"]
 VIT = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8}
 TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
+TINY = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
 PREPROCESS = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}
 
 
@@ -126,8 +129,6 @@ def test_open_clip_scorer_is_open_clip(tmp_path):
     preprocess = open_clip.transform.image_transform_v2(
         open_clip.transform.PreprocessCfg(size=32, resize_mode="squash", **PREPROCESS), is_train=False
     )
-    from PIL import Image
-
     seen = torch.stack([preprocess(Image.fromarray(image)) for image in pixels(3)])
     with torch.no_grad():
         wanted = original.encode_image(seen, normalize=True)
@@ -135,6 +136,21 @@ def test_open_clip_scorer_is_open_clip(tmp_path):
     assert torch.cosine_similarity(images.values, wanted).min() > 0.999  # resizing rounds a little differently
     assert torch.allclose(texts.values, said, atol=1e-5)
     assert scorer.similarity(images, texts).shape == (3, 3)
+
+
+def test_open_clip_pictures_are_resized_as_the_model_says(tmp_path):
+    clip_folder(tmp_path / "clip", resize_mode="squash", interpolation="bilinear")
+    said = load_open_clip(str(tmp_path / "clip")).transform
+    preprocess = open_clip.transform.image_transform_v2(
+        open_clip.transform.PreprocessCfg(size=32, resize_mode="squash", interpolation="bilinear", **PREPROCESS), False
+    )
+    for image in pixels(3):
+        theirs = preprocess(Image.fromarray(image))
+        assert torch.allclose(Transform(**said)([image])[0], theirs, atol=1e-5)
+        assert not torch.allclose(Transform(**said | {"interpolation": "bicubic"})([image])[0], theirs, atol=1e-2)
+    clip_folder(tmp_path / "black", resize_mode="longest")
+    with pytest.warns(UserWarning, match="pads oblong pictures with the grey 0, and here they are padded with white"):
+        assert load_open_clip(str(tmp_path / "black")).transform["fit"] == "pad"
 
 
 RESNET = {"image_size": 64, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}
@@ -207,6 +223,49 @@ def test_open_clip_text_of_transformers():
     said = tower(ids, ids > 0)
     assert said.tokens.shape == (2, 12, 24) and said.pooled.shape == (2, 16) and said.mask.sum(1).tolist() == [3, 4]
     tower.rebuild()  # from its own values: no network
+
+
+ENCODERS = {
+    "mean": ("bert", "mean_pooler", 30),
+    "first": ("bert", "cls_pooler", 30),
+    "seq2seq": ("mt5", "mean_pooler", 30),
+}
+
+
+@pytest.mark.parametrize("name", list(ENCODERS))
+def test_an_encoder_of_transformers_is_built_again_as_open_clip_loads_it(name, tmp_path):
+    kind, pooler, positions = ENCODERS[name]
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    if kind == "mt5":
+        sizes = {"d_model": 24, "d_kv": 12, "d_ff": 48, "num_layers": 1, "num_heads": 2}
+    else:
+        sizes |= {"max_position_embeddings": positions}
+    transformers.AutoConfig.for_model(kind, vocab_size=60, **sizes).save_pretrained(tmp_path)
+    options = {"proj_type": "linear", "pooler_type": pooler, "pretrained": False}
+    module = open_clip.hf_model.HFTextEncoder(str(tmp_path), 16, **options).eval()
+    text = {"hf_model_name": "somewhere/encoder", "hf_proj_type": "linear", "hf_pooler_type": pooler}
+    config = {"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text | {"context_length": 12}}
+    tower = OpenClipText(config, module=module).eval()
+    again = tower.rebuild().eval()
+    again.load_state_dict(tower.state_dict())
+    ids = torch.tensor([[2, 7, 8, 3, 0], [2, 9, 10, 11, 3]])
+    assert torch.allclose(again(ids, ids > 0).pooled, tower(ids, ids > 0).pooled, atol=1e-5)
+    longer = torch.cat([ids, ids.clamp(min=1), ids.clamp(min=1)], 1)  # nothing of a longer caption is lost
+    assert tower(longer, longer > 0).tokens.shape[1] == 15
+
+
+def test_captions_of_an_encoder_of_transformers_are_as_long_as_open_clip_says(tmp_path):
+    "Its positions would allow more, of which open_clip never sees one."
+    transformers.BertConfig(**BERT, max_position_embeddings=30).save_pretrained(tmp_path)
+    vocabulary(tmp_path)
+    text = {"hf_model_name": str(tmp_path), "hf_tokenizer_name": str(tmp_path), "context_length": 8}
+    (tmp_path / "complearn-bert.json").write_text(
+        json.dumps({"embed_dim": 24, "vision_cfg": VIT, "text_cfg": text | {"hf_model_pretrained": False}})
+    )
+    open_clip.add_model_config(tmp_path / "complearn-bert.json")
+    loaded = load_open_clip("complearn-bert", random_weights=True)
+    assert loaded.model.context_length == 30 and loaded.tokenizer.context == 8
+    assert OpenClipScorer("complearn-bert", random_weights=True).context == 8
 
 
 def test_open_clip_mistakes_are_named(tmp_path):
@@ -442,6 +501,48 @@ def test_timm_weights_for_images_of_another_size_are_said_to_be_resampled(format
     timm_folder(tmp_path, 64, 128, format)  # a configuration of another size than its weights
     with pytest.warns(UserWarning, match="for images of 64 pixels, and timm has built the model for 128"):
         load_timm(str(tmp_path))
+
+
+def test_a_timm_folders_own_sizes_are_kept(tmp_path):
+    (tmp_path / "vit").mkdir()
+    timm_folder(tmp_path / "vit")
+    file = tmp_path / "vit" / "config.json"
+    said = json.loads(file.read_text())
+    said |= {"global_pool": "avg"}
+    said["pretrained_cfg"] |= {"fixed_input_size": True, "interpolation": "bilinear", "crop_mode": "squash"}
+    size = said["model_args"].pop("img_size")
+    file.write_text(json.dumps(said))
+    tower = load_timm(str(tmp_path / "vit")).eval()
+    assert tower.architecture["arguments"]["img_size"] == size
+    assert tower.transform["interpolation"] == "bilinear" and tower.transform["fit"] == "squash"
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(again(images).pooled, tower(images).pooled)
+    theirs = timm.create_model(f"local-dir:{tmp_path}/vit", pretrained=True, num_classes=0).eval()
+    assert torch.allclose(tower(images).pooled, theirs(images), atol=1e-5)
+    model = build_model({"vision": f"timm:{tmp_path}/vit", "text": TINY}, WordTokenizer.fit(CAPTIONS)).eval()
+    folder = save_model(model, tmp_path / "saved")
+    (tmp_path / "vit").rename(tmp_path / "gone")
+    batch = model.collate([Pair(image, None, str(k), str(k)) for k, image in enumerate(pixels(2))])
+    assert torch.equal(load_model(folder).encode_images(batch).values, model.encode_images(batch).values)
+    model.respawn("vision", 1)
+    said["model_args"]["act_layer"] = "relu"
+    (tmp_path / "gone" / "config.json").write_text(json.dumps(said))
+    with pytest.raises(ValueError, match="model_args: no key 'act_layer'"):
+        load_timm(str(tmp_path / "gone"))
+
+
+@pytest.mark.parametrize(
+    ("name", "frozen"),
+    [("test_efficientnet", False), ("mobilenetv3_small_050", True), ("ghostnet_050", True)],
+)
+def test_only_layers_behind_the_pooling_rest_where_tokens_alone_are_read(name, frozen):
+    tower = load_timm(name, weights=False)
+    tower.tokens_only()
+    tower(torch.randn(2, 3, 64, 64)).tokens.sum().backward()
+    assert frozen != any(parameter.requires_grad for parameter in tower.module.conv_head.parameters())
+    assert all(parameter.grad is not None for parameter in tower.parameters() if parameter.requires_grad)
 
 
 def test_published_timm_weights_for_images_of_another_size_are_said_to_be_resampled(monkeypatch):
@@ -684,6 +785,44 @@ def test_hf_vision_without_cls(tmp_path):
     ).eval()
     seen = tower(torch.randn(2, 3, 32, 32))
     assert tower.prefix == 0 and seen.tokens.shape[-1] == 16 and torch.allclose(seen.pooled, seen.tokens.mean(1))
+
+
+def test_hf_vision_that_joins_patches(tmp_path):
+    "Swin's last layer has a place for several patches, and no CLS."
+    sizes = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
+    torch.manual_seed(0)
+    model = transformers.SwinModel(transformers.SwinConfig(**sizes)).eval()
+    model.save_pretrained(tmp_path)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    tower = vision_tower(f"hf:{tmp_path}").eval()
+    images = torch.randn(2, 3, 32, 32)
+    seen = tower(images)
+    assert tower.prefix == 0 and seen.tokens.shape == (2, 64, 16)
+    assert torch.allclose(seen.pooled, model(pixel_values=images).pooler_output, atol=1e-5)
+
+
+def test_hf_vision_is_prepared_as_its_processor_says():
+    size = {"height": 32, "width": 32}
+    said = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    plain = {"size": 32, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    assert image_transform(said | {"crop_size": size, "resample": 3}) == plain
+    assert image_transform(said | {"size": {"shortest_edge": 32}}) == plain
+    assert image_transform(said | {"size": size, "resample": 2}) == plain | {
+        "fit": "squash",
+        "interpolation": "bilinear",
+    }
+    assert image_transform(said | {"size": size, "crop_size": {"height": 9, "width": 9}, "do_center_crop": False}) == (
+        plain | {"fit": "squash"}
+    )
+
+
+def test_half_precision_folders_of_transformers_become_whole(tmp_path):
+    model = transformers.BertModel(transformers.BertConfig(**BERT)).half()
+    model.save_pretrained(tmp_path)
+    vocabulary(tmp_path)
+    for more in ({}, {"depth": 1}, {"weights": False}):
+        tower = text_tower({"tower": f"hf:{tmp_path}"} | more)
+        assert {parameter.dtype for parameter in tower.parameters()} == {torch.float32}
 
 
 def test_dinov2_registers_are_no_patches():

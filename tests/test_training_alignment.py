@@ -148,6 +148,14 @@ def test_the_hard_image_is_the_most_similar_of_those_left():
     assert pairs[3, :, 0].tolist() == [3, 0, 1, 1] and counts.all()
 
 
+def test_the_hard_image_is_found_exactly_under_autocast():
+    close = torch.tensor([1.0, 0.9981, 0.9985, 0.9981])  # of which bf16 makes 1 four times
+    vectors = torch.stack([close, (1 - close**2).sqrt()], 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        pairs, _ = sample_negatives(vectors[[0, 3, 1, 2]], torch.eye(4).bool())
+    assert pairs[3, 0, 0] == 3
+
+
 def test_the_negative_concept_has_the_nearest_height_and_other_words():
     concepts = batch_of()[Concepts].table
     number, mask = negative_concepts(concepts[[0]], concepts[[2]])

@@ -155,6 +155,16 @@ def test_accuracy_of_vectors_is_that_of_their_scores(held):
     assert 0 < wanted < 1 and vector_accuracy(image, text, pairs, held) == wanted
 
 
+def test_accuracy_of_vectors_is_exact_under_autocast():
+    close = torch.tensor([0.9985, 0.9981])  # of which bf16 makes 1 and 1
+    image = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    text = torch.stack([close, (1 - close**2).sqrt()], 1)
+    pairs = JointPairs(torch.arange(2), None, 0, 2)
+    wanted = vector_accuracy(image, text, pairs)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert vector_accuracy(image, text, pairs) == wanted == 1
+
+
 def test_contrastive_ignores_autocast():
     image = unit(8, 64, 0)
     text = unit(8, 64, 1)

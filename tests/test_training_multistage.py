@@ -16,6 +16,7 @@ import pytest
 import torch
 import training_runs
 from PIL import Image
+from safetensors.torch import save_file
 from sklearn.cluster import MiniBatchKMeans
 from training_runs import assert_same
 
@@ -26,7 +27,7 @@ from complearn.data.attributes.two_views import DRAWN, Chances, Crops, DrawChanc
 from complearn.data.loading import Loader
 from complearn.data.pairs import Batch, Pair, preload
 from complearn.data.readers.registry import read
-from complearn.models.registry import build, needs_tokenizer, search_fault
+from complearn.models.registry import build, load_model, needs_tokenizer, save_model, saved_config, search_fault
 from complearn.models.stages.model import soup
 from complearn.training.engine.encoding import StoredVectors, encode_set
 from complearn.training.engine.phases import State
@@ -162,6 +163,14 @@ def test_a_queue_forgets_its_oldest_keys_and_only_keys_of_the_own_group_are_nega
         scores = [math.exp(float(queries[row] @ key) / 0.3) for key in [right[row], *keys[negatives]]]
         losses.append(-math.log(scores[0] / sum(scores)))
     assert measures["moco_loss"].item() == pytest.approx(sum(losses) / 2, rel=1e-5) and measures["negatives"] == 3.5
+
+
+def test_of_more_keys_than_places_a_queue_keeps_the_last():
+    moco = MoCo(build(MODEL | {"stages": 1}).encoders[0], queue=3)
+    keys = torch.nn.functional.normalize(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    moco.enqueue(keys, torch.arange(8), torch.arange(8))
+    assert sorted(moco.images.tolist()) == [5, 6, 7] and moco.place == 2 and moco.images[1] == 7
+    assert all(torch.equal(moco.queue[k], keys[image]) for k, image in enumerate(moco.images.tolist()))
 
 
 def naive_supervised(vectors, labels, temperature):
@@ -472,6 +481,29 @@ def test_every_stage_has_its_encoder_and_a_snapshot_knows_the_stages_of_its_time
     assert [record["stage"] for record in records] == [1, 2]
     assert records[0]["groups"] == 2
     assert records[1]["groups"] in (3, 4)
+
+
+def test_saved_stages_need_no_place_that_their_towers_came_from(tmp_path):
+    timm = pytest.importorskip("timm")
+    folder = tmp_path / "vit"
+    folder.mkdir()
+    numbers = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 32}
+    said = {"architecture": "vit_tiny_patch16_224", "num_classes": 0, "model_args": numbers}
+    said["pretrained_cfg"] = {"input_size": [3, 32, 32], "mean": [0.5] * 3, "std": [0.5] * 3}
+    (folder / "config.json").write_text(json.dumps(said))
+    original = timm.create_model("vit_tiny_patch16_224", num_classes=0, **numbers)
+    save_file(original.state_dict(), folder / "model.safetensors")
+    model = build(MODEL | {"stages": 2, "vision": f"timm:{folder}"})
+    model.learned.fill_(2)
+    saved = save_model(model, tmp_path / "saved")
+    folder.rename(tmp_path / "gone")
+    again = load_model(saved)
+    mixed = soup(again)
+    weights = [again.encoders[k].tower.module.pos_embed for k in range(2)]
+    assert torch.allclose(mixed.encoders[0].tower.module.pos_embed, (weights[0] + weights[1]) / 2)
+    started = saved_config(saved)
+    assert started["vision"]["tower"] == "saved"
+    build(started).load_state_dict(again.state_dict())
 
 
 def test_a_stage_draws_every_batch_from_one_group_of_pseudo_labels(whole, tmp_path):

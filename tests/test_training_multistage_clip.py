@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from training_runs import DATA, TRAIN, assert_same
 
+from complearn.analysis.codes.readings import code_table
+from complearn.analysis.smoothness.agents import agent_functions
 from complearn.analysis.stages.costs import add_stage
 from complearn.core.results import row
 from complearn.core.runs import Run
@@ -147,6 +149,27 @@ def test_the_soup_has_the_mean_of_the_weights(model, pairs, tmp_path):
     again = load_model(save_model(soup, tmp_path / "soup"))
     batch = soup.collate(pairs)
     assert torch.equal(again.encode_images(batch).values, soup.encode_images(batch).values)
+
+
+def test_there_is_no_soup_of_stages_that_are_normalised_by_their_spectra(model):
+    staged = build({"kind": "clip_stages", **TOWERS, "spectral": True}, model.tokenizer)
+    staged.learned.fill_(2)
+    with pytest.raises(ValueError, match=r"2 stages cannot be averaged: .* is normalised by its spectrum.*scorer\(k\)"):
+        staged.soup()
+    staged.learned.fill_(1)
+    assert staged.soup().config.spectral
+
+
+def test_an_analysis_of_one_vision_agent_refuses_several(model, pairs):
+    "And reads one of them."
+    with pytest.raises(TypeError, match=r"a CLIP with stages has a vision agent for each; give one stage"):
+        agent_functions(model, model.collate(pairs))
+    assert set(agent_functions(model.scorer(1), model.collate(pairs))) == {"vision", "language"}
+    staged = build({"kind": "clip_stages", **TOWERS, "codebook": {"codes": 8}}, model.tokenizer)
+    staged.calibrate(staged.collate(pairs))
+    with pytest.raises(ValueError, match="look at the codes of one stage"):
+        code_table(staged, pairs)
+    assert len(code_table(staged.scorer(0), pairs).top_item) == 8
 
 
 def test_stages_are_saved_as_one_scorer(model, pairs, tmp_path):

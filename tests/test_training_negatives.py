@@ -162,6 +162,21 @@ def test_the_loss_is_the_naive_one(k, graphs, second):
     assert any(masked) == graphs
 
 
+def test_wrong_captions_and_near_pairs_are_compared_exactly_under_autocast():
+    out, batch, pool, _ = scene(second=True)
+    loss = NegCLIP(6, pool=9, neighbours=3).eval()
+    loss.pool.add(**pool)
+    plain = loss.compute_losses(out, None, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = loss.compute_losses(out, None, batch)
+    assert all(torch.equal(inside[name], value) for name, value in plain.items())
+    close = torch.tensor([0.9981, 0.9985, 0.9981])  # of which bf16 makes 1, 1 and 1
+    pool = PairPool(3, 2)
+    pool.add(images=torch.stack([close, (1 - close**2).sqrt()], 1), ids=torch.arange(6).view(3, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert pool.nearest(torch.tensor([[1.0, 0.0]]), -torch.ones(1, 2, dtype=torch.int64), 1)[0].tolist() == [[1]]
+
+
 def test_statements_and_scenes_in_numbers_agree_with_the_truth():
     configs = [
         SceneConfig(),

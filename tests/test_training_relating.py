@@ -206,6 +206,16 @@ def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, object
     assert all(not value.any() for value in zero.values()) and zero.keys() == (whole.keys() if zero else set())
 
 
+def test_search_vectors_are_compared_exactly_under_autocast():
+    close = torch.tensor([0.9985, 0.9981])  # of which bf16 makes 1 and 1
+    vectors = SimpleNamespace(
+        image=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), text=torch.stack([close, (1 - close**2).sqrt()], 1)
+    )
+    batch = Batch(None, None, None, torch.arange(2), ("a", "b"))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert SearchContrastive().compute_losses(vectors, None, batch)["matched"] == 1
+
+
 def gradients(model, objective, batch, parts=None):
     model.zero_grad()
     sum(value for name, value in objective(parts or model, batch).items() if name.endswith("_loss")).backward()

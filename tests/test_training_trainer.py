@@ -124,6 +124,16 @@ def test_a_new_agent_hears_its_predecessor_on_a_part_alone(form, target):
         Distillation(agent, subset=0.0)
 
 
+def test_agreement_of_a_lesson_is_of_all_captions_heard_or_not():
+    model = model_of()
+    batch = model.collate(PAIRS[:8])
+    model.calibrate(batch)
+    lessons = {subset: Distillation(model.language, "cosine", subset=subset) for subset in (1.0, 0.5)}
+    model.respawn("language", 5)
+    agreement = {subset: lesson(model, batch)["agreement"].item() for subset, lesson in lessons.items()}
+    assert 0 <= agreement[0.5] == agreement[1.0] < 1
+
+
 @pytest.mark.parametrize("target", ("language", "vision", "alternate"))
 def test_who_is_replaced(tmp_path, target):
     replaced = ["language", "vision"] if target == "alternate" else [target] * 2

@@ -82,6 +82,14 @@ def test_the_loss_of_wrong_pairs_is_the_naive_one(present):
     assert pushed.tolist() == [bool(shown) for shown in present] and torch.isfinite(out.text.grad).all()
 
 
+def test_wrong_pairs_are_compared_exactly_under_autocast():
+    out, batch, *_ = wrong_scene((1, 1, 1, 1, 0, 1))
+    plain = TripletCLIP(6).compute_losses(out, None, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = TripletCLIP(6).compute_losses(out, None, batch)
+    assert all(torch.equal(inside[name], value) for name, value in plain.items())
+
+
 def test_equal_wrong_captions_and_photos_are_no_negatives_of_each_other():
     out, batch, world, graphs = wrong_scene((1, 1, 1, 1, 1, 1))
     plain = TripletCLIP(6).compute_losses(out, None, batch)["triplet_loss"]

@@ -348,6 +348,7 @@ def preload(
     size: int,  # pixels of a side; what the transform will ask for, or more where it crops at random
     fit: str = "crop",  # see `fit_image`
     channels: int = 3,  # see `load_images`
+    interpolation: str = "bicubic",  # see `fit_image`
 ) -> list[Pair]:  # the same pairs with uint8 arrays as images
     "Decode and resize each distinct image once, those of negatives too; `len(distinct) * size**2 * channels` bytes."
     first = _images_of(pairs)
@@ -355,7 +356,7 @@ def preload(
     pixels = {}
     for start in range(0, len(names), 256):  # scenes are drawn faster together
         part = names[start : start + 256]
-        pixels |= zip(part, load_images([first[name] for name in part], size, fit, channels))
+        pixels |= zip(part, load_images([first[name] for name in part], size, fit, channels, interpolation))
 
     def with_pixels(pair: Pair) -> Pair:
         negatives = pair.negative_images and {

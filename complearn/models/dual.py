@@ -370,14 +370,14 @@ class Dual(nn.Module):
             reading = []
         else:
             reading = [asdict(self.config.reading)]
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *reading)
+        return weights_fingerprint(self, self.collate.transform.to_dict(), self.tokenizer.to_dict(), *reading)
 
     def image_fingerprint(self) -> str:
         "A hash of what decides the vectors of images: not of the language agent."
         parts = [self.vision] + ([self.codebook] if self.codebook is not None else [])
         config = asdict(self.config)
         decides = {name: value for name, value in config.items() if name not in ("text", "reading", "memory", "stored")}
-        return weights_fingerprint(nn.ModuleList(parts), asdict(self.collate.transform), decides)
+        return weights_fingerprint(nn.ModuleList(parts), self.collate.transform.to_dict(), decides)
 
 # %% ../../nbs/models/dual.ipynb #c015
 def build_model(

@@ -27,7 +27,8 @@ from ..core.forms import BARE, check_place, read_form
 from ..data.images import Transform
 from ..data.word_tokenizer import WORD_PATTERN, WordTokenizer
 from .dual import Dual
-from .registry import save_model, title_of
+from .registry import kind_name, save_model, title_of
+from .stages.model import ClipStages
 from .towers.base import TextTransformer, Tower, VisionTransformer
 from .towers.checkpoints import RENAMED, check_weights
 from .towers.openclip import OpenClipScorer
@@ -104,14 +105,20 @@ def _own_order(
     return [*(k for k in range(vocab) if k != WordTokenizer.end), WordTokenizer.end]
 
 
-def _own_text(agent: Any) -> _Half:
-    "CLIP's text transformer of this package, with the end token moved to the highest id."
+def _own_text(
+    agent: Any,
+    tokenizer: Any,  # that the agent reads: words, whose end token is moved to the highest id, or CLIP's byte pairs
+) -> _Half:
+    "CLIP's text transformer of this package."
     tower = agent.tower
     sizes = tower.architecture
     config = {"context_length": sizes["context"], "vocab_size": sizes["vocab"], "width": sizes["width"]}
     config |= {"heads": sizes["heads"], "layers": sizes["depth"]}
+    embeddings = tower.embed.weight
+    if isinstance(tokenizer, WordTokenizer):
+        embeddings = embeddings[_own_order(sizes["vocab"])]
     weights = {
-        "token_embedding.weight": tower.embed.weight[_own_order(sizes["vocab"])],
+        "token_embedding.weight": embeddings,
         "positional_embedding": tower.position,
         "text_projection": _projection(agent.head),
     }
@@ -145,6 +152,8 @@ def _obstacles(
     "What of a dual encoder is more than two halves of a CLIP."
     config = model.config
     reasons = []
+    if kind_name(config) != "dual":
+        reasons.append(f"the parts of a {title_of(config)}")
     if config.codebook is not None:
         reasons.append(f"a codebook of {config.codebook.codes} codes")
     if config.reading is not None:
@@ -161,6 +170,8 @@ def _obstacles(
             reasons.append(f"a head over the {agent.modality} tower's own projection (width: {agent.width})")
         elif isinstance(tower, TextTransformer) and not tower.causal:
             reasons.append("a text tower that reads in both directions")
+        elif isinstance(tower, TextTransformer) and isinstance(model.tokenizer, HFTokenizer):
+            reasons.append("a text tower of complearn's own that reads the tokens of a transformers tokenizer")
         if "hf_config" in tower.architecture.get("config", {}):
             reasons.append("a text encoder of transformers, whose files are elsewhere")
         if "multimodal_cfg" in tower.architecture.get("config", {}):
@@ -188,6 +199,11 @@ def _check_obstacles(
             f"a {title_of(model.config)} is no pair of an image encoder and a text encoder: it has the parts "
             f"{', '.join(parts)}, which open_clip and transformers cannot hold{_PLAIN_FORM}"
         )
+    if isinstance(model, ClipStages):
+        raise NoForm(
+            f"a {title_of(model.config)} has a vision agent for each stage, and open_clip and transformers hold one; "
+            "export one stage, model.scorer(k), or the mean of all, model.soup(), or choose the form complearn"
+        )
     if reasons := _obstacles(model):
         raise NoForm(
             f"this model has {' and '.join(reasons)}, which open_clip and transformers cannot hold{_PLAIN_FORM}"
@@ -199,7 +215,7 @@ def _halves(model: Dual) -> tuple[_Half, _Half]:
     text = _own_text if isinstance(model.language.tower, TextTransformer) else None
     return (
         vision(model.vision) if vision else _library_half(model.vision, "vision_cfg"),
-        text(model.language) if text else _library_half(model.language, "text_cfg"),
+        text(model.language, model.tokenizer) if text else _library_half(model.language, "text_cfg"),
     )
 
 
@@ -434,6 +450,7 @@ def _write_clip_model(
         crop_size={"height": size, "width": size},
         image_mean=list(clip.transform.mean),
         image_std=list(clip.transform.std),
+        resample=clip.transform.resampling,
     ).save_pretrained(folder)
 
 # %% ../../nbs/models/export.ipynb #ex16
@@ -447,7 +464,7 @@ def _write_open_clip(
     "Write a folder of open_clip."
     transform = clip.transform
     preprocess = {"size": transform.size, "mode": "RGB", "mean": list(transform.mean), "std": list(transform.std)}
-    preprocess |= {"interpolation": "bicubic", "resize_mode": _RESIZE[transform.fit], "fill_color": 0}
+    preprocess |= {"interpolation": transform.interpolation, "resize_mode": _RESIZE[transform.fit], "fill_color": 255}
     content = {"model_cfg": clip.config, "preprocess_cfg": preprocess}
     (folder / "open_clip_config.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     save_file(_stored(clip.weights), folder / "open_clip_model.safetensors", {"format": "pt"})

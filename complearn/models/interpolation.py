@@ -44,7 +44,7 @@ def _architecture(
     model: Any,  # a model of any kind, or what `OpenClipScorer` opened
 ) -> dict[str, Any]:  # plain values
     "Return the properties that must be equal in two models whose weights are averaged."
-    about = {"transform": asdict(model.collate.transform)}
+    about = {"transform": model.collate.transform.to_dict()}
     about["tokenizer"] = model.collate.tokenizer.to_dict() if model.collate.tokenizer is not None else None
     if isinstance(model, OpenClipScorer):
         towers = {side: _open_clip_half(model.config, side) for side in ("vision", "text")}

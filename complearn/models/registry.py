@@ -278,10 +278,11 @@ def saved_config(
     config = dict(description["model"])
     for name, part in description["towers"].items():
         side = "text" if part["architecture"]["kind"].endswith("text") else "vision"
-        if name in config and read_spec(config[name], LOADERS[side])[0] not in SIZES:
+        key = "vision" if name.startswith("stage-") else name  # all stages have the tower that `vision` says
+        if key in config and read_spec(config[key], LOADERS[side])[0] not in SIZES:
             check_architecture(part["architecture"], f"{file}: towers.{name}")
-            config[name] = {"tower": "saved", "architecture": part["architecture"]}
-            config[name] |= {"frozen": True} if part["frozen"] else {}
+            config[key] = {"tower": "saved", "architecture": part["architecture"]}
+            config[key] |= {"frozen": True} if part["frozen"] else {}
     return config
 
 

@@ -124,14 +124,17 @@ def attribute(
 def full_precision(
     device: torch.device | str,  # where the work is done
 ) -> Iterator[None]:
-    "Switch autocast and TF32 off within this context."
-    before = torch.get_float32_matmul_precision()
+    "Switch autocast and TF32 off within this context, also of convolutions."
+    products = torch.get_float32_matmul_precision()
+    convolutions = torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     try:
         with torch.autocast(torch.device(device).type, enabled=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 # %% ../../nbs/models/scoring.ipynb #c102
 @contextmanager

@@ -23,12 +23,18 @@ from ...data.pairs import Pair
 from ...data.word_tokenizer import Tokens
 from ...models.dual import AgentOutput, Dual
 from ...models.scoring import evaluation_mode, full_precision
+from ...models.stages.model import ClipStages
 
 # %% ../../../nbs/analysis/codes/readings.ipynb #c004
 def _check_codebook(
     model: Dual,  # any
 ) -> None:
-    "Raise ValueError if a model has no codebook, or one whose scale has not been calibrated yet."
+    "Raise ValueError if a model has no codebook, one whose scale has not been calibrated, or several vision agents."
+    if isinstance(model, ClipStages):
+        raise ValueError(
+            "a CLIP with stages has a vision agent for each; look at the codes of one stage, model.scorer(k), or of "
+            "the mean of all, model.soup()"
+        )
     if model.codebook is None:
         raise ValueError(
             "this model has no codebook to look at; build one with codebook={'codes': 256}, or load a Codebook-CLIP"

@@ -31,6 +31,7 @@ from ...core.figures import figure_of_texts, theme
 from ...core.plots import error_bars
 from ...data.pairs import Batch
 from ...models.dual import Dual
+from ...models.stages.model import ClipStages
 
 # %% ../../../nbs/analysis/smoothness/agents.ipynb #c004
 def token_embedding(
@@ -224,6 +225,9 @@ def agent_functions(
     if not dual and not hasattr(model, "context"):
         remedy = "for a plain module use analysis.smoothness.rules.upper_bound"
         raise TypeError(f"agent_functions takes a Dual or an OpenClipScorer, not {type(model).__name__}; {remedy}")
+    if isinstance(model, ClipStages):
+        remedy = "give one stage, model.scorer(k), or the mean of all, model.soup()"
+        raise TypeError(f"a CLIP with stages has a vision agent for each; {remedy}")
     if (model if dual else model.model).training:
         raise ValueError(
             "the model is in training mode; call eval() first: dropout and batch statistics have no Lipschitz constant"

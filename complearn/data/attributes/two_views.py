@@ -264,7 +264,7 @@ class _CropViews:
         across = picture.width / width
         down = picture.height / height
         box = (left * across, top * down, min(right * across, picture.width), min(bottom * down, picture.height))
-        pixels = np.asarray(picture.resize((size, size), Image.Resampling.BICUBIC, box=box))
+        pixels = np.asarray(picture.resize((size, size), self.transform.resampling, box=box))
         return pixels[:, ::-1] if mirrored else pixels
 
     def __call__(

@@ -332,7 +332,7 @@ class VSE(PairScorer):
     ):
         super().__init__(config, vision, _TextMean(text), tokenizer)
         self.image = perceptron(text.width, text.width)
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(config.logit_scale)))
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(min(100.0, config.logit_scale))))
 
     def image_vectors(
         self,
@@ -350,7 +350,10 @@ class VSE(PairScorer):
             present(concepts).nonzero().unbind(1), vectors
         )
         images = self.image_vectors(inputs.regions, inputs.region_mask)[pairs[:, 0]]
-        return self.logit_scale.clamp(max=math.log(100)).exp() * (images[:, None] * table[pairs[:, 1]]).sum(-1)
+        if self.training:
+            with torch.no_grad():  # kept in bounds, and free to come back
+                self.logit_scale.copy_(self.logit_scale.clamp(max=math.log(100)))
+        return self.logit_scale.exp() * (images[:, None] * table[pairs[:, 1]]).sum(-1)
 
     def encode_images(self, batch: Batch) -> Encoded:
         with evaluation_mode(self), full_precision(self.device):

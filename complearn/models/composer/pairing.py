@@ -7,7 +7,7 @@ __all__ = ['SEARCH_FAULT', 'PairInputs', 'CaptionConcepts', 'Look', 'concept_tex
 
 # %% ../../../nbs/models/composer/pairing.ipynb #fc805cb7
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -262,7 +262,7 @@ class PairScorer(nn.Module):
         "A hash of this model, for caches."
         trees = (self.config.trees, self.config.prune, self.config.bracketing)
         trees += () if self.config.shapes is None else (self.config.shapes,)
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *trees)
+        return weights_fingerprint(self, self.collate.transform.to_dict(), self.tokenizer.to_dict(), *trees)
 
 
 SEARCH_FAULT = "scores an image and a text together and has no vector of either; choose a dual encoder to search with"

@@ -20,8 +20,8 @@ from ..agents import build_seeded, copy_weights
 from .streams import VisionStream
 from ..kinds import register_model
 from ..scoring import evaluation_mode, full_precision
-from ..towers.base import SIZES, Tower
-from ..towers.factory import LOADERS, check_tower, read_spec, vision_tower
+from ..towers.base import Tower
+from ..towers.factory import check_tower, is_frozen_unasked, vision_tower
 
 # %% ../../../nbs/models/grounded/classifier.ipynb #c005
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _classifier_spec(
         spec = config.vision
     else:
         spec = {"tower": config.vision}
-    return {"frozen": read_spec(spec, LOADERS["vision"])[0] not in SIZES} | spec
+    return {"frozen": is_frozen_unasked(spec)} | spec
 
 
 def _build_classifier(

@@ -7,7 +7,7 @@ __all__ = ['READINGS', 'INITIAL_MATCH', 'IMAGE_METHOD', 'TEXT_METHOD', 'Grounded
            'GroundedOutput', 'Grounded', 'SearchScorer']
 
 # %% ../../../nbs/models/grounded/model.ipynb #c002
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -36,7 +36,7 @@ from .streams import LanguageStream, VisionStream
 from ..kinds import register_model
 from ..scoring import Attribution, Encoded, cosine, evaluation_mode, full_precision
 from ..towers.base import SIZES, Tower
-from ..towers.factory import LOADERS, check_tower, read_spec
+from ..towers.factory import LOADERS, check_tower, is_frozen_unasked, is_pretrained, read_spec
 
 # %% ../../../nbs/models/grounded/model.ipynb #n002
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def is_untrained(
     spec: Any,  # of a tower
     side: str,  # "vision" or "text"
 ) -> bool:
-    "Whether a tower is one of complearn's own sizes, with random weights."
-    return read_spec(spec, LOADERS[side])[0] in SIZES
+    "Whether a tower starts with random weights."
+    return not is_pretrained(spec, side)
 
 
 def tower_specs(
@@ -102,8 +102,8 @@ def tower_specs(
 ) -> tuple[dict, dict]:  # of vision, of text
     "The specifications of both towers, whole."
     vision, text = (spec if isinstance(spec, dict) else {"tower": spec} for spec in (config.vision, config.text))
-    causal = {"causal": False} if is_untrained(config.text, "text") else {}
-    return {"frozen": not is_untrained(config.vision, "vision")} | vision, causal | {"frozen": False} | text
+    causal = {"causal": False} if read_spec(config.text, LOADERS["text"])[0] in SIZES else {}
+    return {"frozen": is_frozen_unasked(config.vision)} | vision, causal | {"frozen": False} | text
 
 # %% ../../../nbs/models/grounded/model.ipynb #c005
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Grounded(nn.Module):
         self.config = config
         self.tokenizer = tokenizer
         self.collate = Collate(vision.make_transform(config.fit), tokenizer)
-        fresh = text.architecture.get("kind") == "text"
+        fresh = text.architecture.get("kind") == "text" or is_untrained(config.text, "text")
         layers = ("all" if fresh else 8) if config.layers is None else config.layers
         self.language = LanguageStream(text, layers, not fresh if config.freeze_qk is None else config.freeze_qk)
         self.vision = VisionStream(
@@ -284,7 +284,7 @@ class Grounded(nn.Module):
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
         config = (self.config.reading, self.config.marks, self.config.unit)
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *config)
+        return weights_fingerprint(self, self.collate.transform.to_dict(), self.tokenizer.to_dict(), *config)
 
 # %% ../../../nbs/models/grounded/model.ipynb #c010
 def _build_grounded(

@@ -7,7 +7,7 @@ __all__ = ['StagesConfig', 'StageScorer', 'NextToUntrained', 'soup', 'ClipStages
 
 # %% ../../../nbs/models/stages/model.ipynb #imports0
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from ...core.config import strict
+from ...core.config import RequestError, strict
 from ...core.seeds import derive
 from ...data.pairs import Batch, Collate, Pair
 from ..agents import build_seeded, build_towers, copy_weights
@@ -223,8 +223,15 @@ register_model(
 def _mean_weights(
     modules: Iterable[nn.Module],  # of one architecture
 ) -> dict[str, Tensor]:
-    "The mean of each parameter and buffer."
+    "The mean of each parameter and buffer; raise RequestError for maps that are normalised by their spectrum."
     sources = [module.state_dict() for module in modules]
+    normalised = [name for name in sources[0] if ".parametrizations." in name]
+    if normalised and len(sources) > 1:
+        part = normalised[0].partition(".parametrizations.")[0]
+        raise RequestError(
+            f"the weights of {len(sources)} stages cannot be averaged: {part} is normalised by its spectrum, and "
+            f"averages of that are not; take one stage, scorer(k), or train without spectral"
+        )
 
     def mean(tensors):
         return torch.stack(tensors).float().mean(0).to(tensors[0].dtype)
@@ -236,8 +243,14 @@ def soup(
     model: _Stages,  # whose stages are averaged, those that have been learned
 ) -> _Stages:  # of one stage
     "The mean of the stages' weights (Wortsman et al. 2022)."
-    values = {name: value for name, value in vars(model.config).items() if name != "stages"}
-    mixed = _build_stages(StagesConfig(stages=1, **values)).to(model.device)
+    config = replace(model.config, stages=1)
+
+    def encoder():
+        kept = model.encoders[0].tower
+        tower = kept.rebuild().freeze() if kept.frozen else kept.rebuild()
+        return _StageEncoder(tower, config.hidden, config.projection)
+
+    mixed = _Stages(config, [build_seeded(encoder, 0)]).to(model.device)
     count = max(1, int(model.learned))
     mixed.encoders[0].load_state_dict(_mean_weights(model.encoders[:count]))
     mixed.learned.fill_(1)

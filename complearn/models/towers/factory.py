@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOADERS', 'FROZEN', 'Size', 'Depth', 'MOST_PARAMETERS', 'NAMES', 'KINDS', 'LiteVision', 'load_lite', 'load_minilm',
-           'class_names', 'read_spec', 'is_frozen', 'is_pretrained', 'vision_tower', 'text_tower', 'check_tower',
-           'check_names', 'check_weights_exist', 'check_architecture', 'build_tower']
+           'class_names', 'read_spec', 'is_frozen', 'is_pretrained', 'is_frozen_unasked', 'vision_tower', 'text_tower',
+           'check_tower', 'check_names', 'check_weights_exist', 'check_architecture', 'build_tower']
 
 # %% ../../../nbs/models/towers/factory.ipynb #imports0
 import inspect
@@ -192,6 +192,14 @@ def is_pretrained(
         return False
     bare = library == "open_clip" and ":" not in name[0] and not Path(name[0]).exists()
     return not (bare and arguments.get("random_weights", False))
+
+
+def is_frozen_unasked(
+    spec: Any,  # of a vision tower
+) -> bool:
+    """Whether a model that reads places freezes a tower whose specification does not say: one that has learned
+    something, but for a saved one, which says it itself."""
+    return is_pretrained(spec, "vision") and read_spec(spec, LOADERS["vision"])[0] != "saved"
 
 
 def vision_tower(

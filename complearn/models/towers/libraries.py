@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int64
+from PIL import Image
 from safetensors import safe_open
 from torch import Tensor, nn
 
@@ -29,6 +30,7 @@ from ...core.extras import need
 from ...core.files import BadData, atomic_folder, read_json
 from ...core.own_files import check_own
 from ...core.trust import REFUSED, Untrusted, check_plain, offline
+from ...data.images import INTERPOLATIONS
 from .base import SharedLogits, Tower, TowerOutput, content_mask, find_layers, shared_logits
 from .limits import RANDOM, build_within, weights_size
 from .openclip_towers import freeze_submodules, portable_config
@@ -274,7 +276,9 @@ class TimmVision(Tower):
 
     def tokens_only(self) -> None:
         "Freeze the pooling layers, which are not used."
-        freeze_submodules(self.module, "attn_pool", "fc_norm", "head", "global_pool", "conv_head", "bn2")
+        freeze_submodules(self.module, "attn_pool", "fc_norm", "head", "global_pool")
+        if self.pooled_width != self.width:  # a layer behind the pooling; EfficientNet's is part of the features
+            freeze_submodules(self.module, "conv_head", "norm_head")
 
 
 def _image_size(
@@ -287,6 +291,23 @@ def _image_size(
     takes_no_other = getattr(getattr(module, "patch_embed", None), "strict_img_size", False)
     size = arguments.get("img_size") or (_built_size(module) if takes_no_other else None) or published
     return size if isinstance(size, int) else size[-1]
+
+
+def _folder_arguments(
+    folder: str,  # of timm
+    module: nn.Module,  # made from it
+) -> dict[str, Any]:  # with which its architecture gives the same model
+    "The arguments in a folder's configuration; raise `Untrusted` for one that a saved model could not repeat."
+    file = Path(folder) / "config.json"
+    arguments = dict(read_json(file).get("model_args") or {})
+    arguments.pop("num_classes", None)  # there is no classifier
+    check_plain(arguments, f"{file}: model_args", TIMM_ARGUMENTS)
+    published = module.pretrained_cfg
+    if published.get("fixed_input_size"):
+        arguments.setdefault("img_size", published["input_size"][-1])
+    if published.get("global_pool"):
+        arguments.setdefault("global_pool", published["global_pool"])
+    return arguments
 
 
 def _check_published_size(
@@ -329,6 +350,8 @@ def load_timm(
             f"timm:{name}",
         )
         module.blocks = blocks[: arguments["depth"]]
+    if Path(name).is_dir():
+        arguments = _folder_arguments(name, module) | arguments
     data_config = library.data.resolve_model_data_config(module)
     size = _image_size(module, arguments, data_config["input_size"][-1])
     if weights:
@@ -338,6 +361,10 @@ def load_timm(
         "mean": tuple(data_config["mean"]),
         "std": tuple(data_config["std"]),
     }
+    if data_config["interpolation"] in INTERPOLATIONS and data_config["interpolation"] != "bicubic":
+        transform["interpolation"] = data_config["interpolation"]
+    if data_config["crop_mode"] == "squash":
+        transform["fit"] = "squash"
     return TimmVision(module.pretrained_cfg["architecture"], transform, arguments, module)
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c010
@@ -419,14 +446,17 @@ def _load_hf(
     with open_folder(name, "config.json"), build_within(folder_size(name, weights), name):
         check_folder(name, weights)
         if weights and depth is None:
-            return _side_and_logits(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
+            whole = auto.AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+            return _side_and_logits(whole, side)
         settings = _set_depth(auto.AutoConfig.from_pretrained(name, trust_remote_code=False), side, depth, f"hf:{name}")
         if weights:
             with _without_report():
-                whole = auto.AutoModel.from_pretrained(name, config=settings, trust_remote_code=False)
+                whole = auto.AutoModel.from_pretrained(
+                    name, config=settings, dtype=torch.float32, trust_remote_code=False
+                )
             return _side_and_logits(whole, side)
         settings.update(_check_numbers({} if config is None else config, settings.to_dict(), f"hf:{name}: config"))
-        return _select_side(auto.AutoModel.from_config(settings), side), None
+        return _select_side(auto.AutoModel.from_config(settings, dtype=torch.float32), side), None
 
 
 def _side_and_logits(
@@ -468,7 +498,8 @@ class HFVision(Tower):
             with torch.no_grad():
                 features = self.features(torch.zeros(1, 3, transform["size"], transform["size"]))
             if features.ndim == 3:
-                self.prefix = features.shape[1] - (transform["size"] // config["patch_size"]) ** 2
+                patches = (transform["size"] // config["patch_size"]) ** 2
+                self.prefix = max(0, features.shape[1] - patches)  # Swin joins patches: there are fewer in the end
             else:
                 self.prefix = 0
 
@@ -495,13 +526,26 @@ class HFVision(Tower):
 def image_transform(
     features: Mapping[str, Any],  # what a `preprocessor_config.json` says
 ) -> dict:  # arguments of `Transform`
-    "Size and normalisation of a model's images."
-    size = features.get("crop_size") or features["size"]
-    if isinstance(size, int):
-        size = size
+    "Size, normalisation, fit and interpolation of a model's images; what is as usual is left out."
+    crops = features.get("do_center_crop")
+    if crops is None:
+        crops = bool(features.get("crop_size"))
+    if features.get("crop_size") and (crops or not features.get("size")):
+        size = features["crop_size"]
     else:
-        size = size.get("height") or size["shortest_edge"]
-    return {"size": size, "mean": tuple(features["image_mean"]), "std": tuple(features["image_std"])}
+        size = features["size"]
+    transform = {"mean": tuple(features["image_mean"]), "std": tuple(features["image_std"])}
+    if isinstance(size, int):
+        transform = {"size": size} | transform
+    else:
+        transform = {"size": size.get("height") or size["shortest_edge"]} | transform
+        if "height" in size and not crops:
+            transform["fit"] = "squash"
+    resample = features.get("resample")
+    interpolation = "bicubic" if resample is None else Image.Resampling(resample).name.lower()
+    if interpolation != "bicubic":
+        transform["interpolation"] = interpolation
+    return transform
 
 
 def load_hf_vision(

@@ -13,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -275,21 +275,42 @@ def _load_checkpoint(
     load_weights(model, checkpoint.weights, name)
     raw = library.get_tokenizer("ViT-B-32", context_length=model.context_length)
     return OpenClipModel(
-        model, config, checkpoint.transform | {"fit": "crop"}, open_clip_tokenizer(raw, model.context_length), raw
+        model, config, {"fit": "crop"} | checkpoint.transform, open_clip_tokenizer(raw, model.context_length), raw
     )
 
 # %% ../../../nbs/models/towers/openclip.ipynb #ee8f7656
 def _open_clip_transform(
     model: nn.Module,  # made by open_clip
+    name: str,  # its name, for messages
 ) -> dict:  # arguments of `Transform`
-    "Size, normalisation and fit of an open_clip model's images."
+    "Size, normalisation, fit and interpolation of an open_clip model's images."
     settings = need("open_clip", "towers").get_model_preprocess_cfg(model)
     if isinstance(settings["size"], int):
         size = settings["size"]
     else:
         size = settings["size"][0]
     fit = {"squash": "squash", "longest": "pad"}.get(settings.get("resize_mode", "shortest"), "crop")
-    return {"size": size, "mean": tuple(settings["mean"]), "std": tuple(settings["std"]), "fit": fit}
+    fill = settings.get("fill_color", 0)
+    if fit == "pad" and fill != 255:
+        warnings.warn(
+            f"{name}: its preprocess_cfg pads oblong pictures with the grey {fill}, and here they are padded with "
+            f"white; write fill_color 255 there if that is how it was trained",
+            stacklevel=3,
+        )
+    transform = {"size": size, "mean": tuple(settings["mean"]), "std": tuple(settings["std"]), "fit": fit}
+    if settings.get("interpolation") == "bilinear":  # open_clip's only other
+        transform["interpolation"] = "bilinear"
+    return transform
+
+
+def _context_length(
+    model: nn.Module,  # made by open_clip
+    raw: Any,  # open_clip's tokenizer of it
+) -> int:  # most tokens of a caption
+    "The length of a model's captions: its text encoder's own, and of an encoder of transformers the tokenizer's."
+    if hasattr(model.text, "config"):  # whose context_length is the longest that its positions allow
+        return raw.context_length
+    return model.context_length
 
 
 @contextmanager
@@ -355,8 +376,8 @@ def load_open_clip(
     if tensors is not None:
         load_weights(model, tensors, str(file))
     with opening(model_name, "get the folder again"):
-        tokenizer = open_clip_tokenizer(raw, model.context_length)
-        transform = _open_clip_transform(model)
+        tokenizer = open_clip_tokenizer(raw, _context_length(model, raw))
+        transform = _open_clip_transform(model, name)
     return OpenClipModel(model, config | {"quick_gelu": quick}, transform, tokenizer, raw, not is_random)
 
 # %% ../../../nbs/models/towers/openclip.ipynb #aef5f0ec
@@ -404,7 +425,7 @@ class OpenClipScorer:
         self.device = torch.device(device)
         self.collate = Collate(Transform(**got.transform), got.tokenizer)
         self.config = got.config
-        self.context = got.model.context_length
+        self.context = got.tokenizer.context
 
     @torch.no_grad()
     def encode_images(
@@ -428,5 +449,5 @@ class OpenClipScorer:
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
         return weights_fingerprint(
-            self.model, self.config, asdict(self.collate.transform), self.collate.tokenizer.to_dict()
+            self.model, self.config, self.collate.transform.to_dict(), self.collate.tokenizer.to_dict()
         )

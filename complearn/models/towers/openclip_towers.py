@@ -113,7 +113,7 @@ class OpenClipText(Tower):
         mask: Bool[Tensor, "batch token"],  # True where a token is real
     ) -> TowerOutput:
         if self.full:
-            room = (0, self.context - ids.shape[1])
+            room = (0, max(0, self.context - ids.shape[1]))
             ids = F.pad(ids, room)
             mask = F.pad(mask, room)
             tokens, pooled = self.read_full(ids)
@@ -190,7 +190,12 @@ def _build_text(
         )
     inner = need("transformers", "towers").AutoConfig.for_model(**config["hf_config"])
     kinds = {"proj_type": plain.get("hf_proj_type", "mlp"), "pooler_type": plain.get("hf_pooler_type", "mean_pooler")}
-    return library.hf_model.HFTextEncoder("", config["embed_dim"], config=inner, **kinds)
+    encoder = library.hf_model.HFTextEncoder("", config["embed_dim"], config=inner, **kinds)
+    if inner.is_encoder_decoder:  # as open_clip takes it, but not where it is given a configuration
+        encoder.transformer = encoder.transformer.encoder
+    elif kinds["pooler_type"] != "cls_pooler":
+        encoder.transformer.pooler = None
+    return encoder
 
 
 def freeze_submodules(

@@ -222,11 +222,12 @@ def _with_first(first: Tensor | None, others: Iterator[Tensor]) -> Iterator[Tens
 # %% ../../../nbs/training/engine/encoding.ipynb #e5c00012
 @dataclass(frozen=True)
 class _Precision:
-    "How numbers are computed in a process: autocast and matrix products."
+    "How numbers are computed in a process: autocast, matrix products and convolutions."
 
     is_auto: bool
     dtype: torch.dtype  # of autocast
     products: str  # see `torch.set_float32_matmul_precision`
+    convolutions: bool  # see `torch.backends.cudnn.allow_tf32`
 
     @classmethod
     def now(
@@ -236,7 +237,10 @@ class _Precision:
         "As it is in this process."
         kind = device.type
         return cls(
-            torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.get_float32_matmul_precision()
+            torch.is_autocast_enabled(kind),
+            torch.get_autocast_dtype(kind),
+            torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.allow_tf32,
         )
 
     @contextmanager
@@ -245,13 +249,16 @@ class _Precision:
         device: torch.device,  # where it computes
     ) -> Iterator[None]:
         "Compute so inside the block."
-        before = torch.get_float32_matmul_precision()
+        products = torch.get_float32_matmul_precision()
+        convolutions = torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision(self.products)
+        torch.backends.cudnn.allow_tf32 = self.convolutions
         try:
             with torch.autocast(device.type, self.dtype, self.is_auto):
                 yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(products)
+            torch.backends.cudnn.allow_tf32 = convolutions
 
 
 class SharedEvaluations:

@@ -17,6 +17,7 @@ from ...models.composer.concepts import PARENT, PRIMITIVE, START, STOP, TEXT, Co
 from ...models.composer.recursion import heights
 from ..engine.accumulation import GradCache
 from ..engine.phases import Objective
+from .losses import exact_products
 
 # %% ../../../nbs/training/objectives/alignment.ipynb #ac75f69d
 def sample_negatives(
@@ -31,9 +32,9 @@ def sample_negatives(
     ahead = (numbers[None] - numbers[:, None]) % size
     other_image = ahead.masked_fill(same, size).argmin(1)
     other_caption = (-ahead % size).masked_fill(same, size).argmin(1)
-    near = F.normalize(vectors.float(), dim=-1)
+    near = F.normalize(vectors.detach().float(), dim=-1)
     taken = same | (other_image[:, None] == numbers)
-    hard = (near @ near.T).masked_fill(taken, -torch.inf).argmax(1)
+    hard = exact_products(near, near).masked_fill(taken, -torch.inf).argmax(1)
     pairs = torch.stack([numbers, other_image, numbers, hard]), torch.stack([numbers, numbers, other_caption, numbers])
     some = ~same.all(1)
     return torch.stack(pairs, -1), torch.stack([torch.ones_like(some), some, some, ~taken.all(1)])

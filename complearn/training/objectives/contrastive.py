@@ -23,6 +23,7 @@ from complearn.training.objectives.losses import (
     distil_kl,
     distil_sampled,
     distil_sparsemax,
+    exact_products,
     find_temperature,
     heard_shares,
     joint_pairs,
@@ -59,7 +60,7 @@ def vector_accuracy(
     of_images = []
     of_texts = image.new_full((count,), -torch.inf)
     for top, bottom in row_blocks(count, count, held, image.is_cuda):
-        scores = (image[top:bottom] @ text.T).masked_fill(pairs.same(top, bottom)[:, pairs.rows], -torch.inf)
+        scores = exact_products(image[top:bottom], text).masked_fill(pairs.same(top, bottom)[:, pairs.rows], -torch.inf)
         of_images.append(scores.amax(1))
         of_texts = torch.maximum(of_texts, scores.amax(0))
     return (right - torch.stack([torch.cat(of_images), of_texts]) > 1e-6).float().mean()
@@ -206,7 +207,8 @@ class Distillation(Objective):
         shares = None if self.subset == 1 else heard_shares(numbers, self.subset, self.spawns)
         if self.form == "cosine":
             loss = distil_cosine(old.embedding, getattr(out, side), shares)
-            return {"distil_loss": self.weight * loss, "agreement": 1 - loss.detach()}
+            agreement = 1 - distil_cosine(old.embedding, getattr(out, side)).detach()  # of all rows, heard or not
+            return {"distil_loss": self.weight * loss, "agreement": agreement.clamp(min=0)}
         old_scores = self.scores(old)
         new_scores = getattr(out, f"{side}_scores")
         if self.form in ("kl", "sampled"):

@@ -20,7 +20,14 @@ from ...data.visual_genome.triplets import Triplets
 from ...models.grounded.matchmap import match_scores
 from ..engine.phases import Objective, unwrap
 from .contrastive import in_batch_accuracy
-from .losses import contrastive_loss, gather, info_nce, joint_pairs, rank_and_world
+from complearn.training.objectives.losses import (
+    contrastive_loss,
+    exact_products,
+    gather,
+    info_nce,
+    joint_pairs,
+    rank_and_world,
+)
 
 # %% ../../../nbs/training/objectives/grounding.ipynb #n006
 def triplet_mean(losses: Float[Tensor, "triplet"]) -> Float[Tensor, ""]:
@@ -160,7 +167,7 @@ class SearchContrastive(Objective):
         pairs = joint_pairs(batch)
         scale = torch.tensor(1 / self.temperature, device=out.image.device)
         loss = contrastive_loss(out.image, out.text, scale, pairs.same)
-        scores = out.image.float() @ out.text.float().T
+        scores = exact_products(out.image.detach(), out.text.detach())
         return {"search_loss": loss, "matched": in_batch_accuracy(scores, pairs.same()[:, pairs.rows])}
 
 # %% ../../../nbs/training/objectives/grounding.ipynb #e688cab4

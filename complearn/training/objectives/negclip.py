@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...data.negatives import CLAUSE, CLAUSES, SCENE, FurtherNegatives, HardNegatives, NegativeImages, may_hold
 from ...data.pairs import Batch, CaptionIds, same_pairs
 from .contrastive import Contrastive
-from .losses import gather, joint_pairs, rank_and_world, vector_info_nce
+from .losses import exact_products, gather, joint_pairs, rank_and_world, vector_info_nce
 
 # %% ../../../nbs/training/objectives/negclip.ipynb #c005
 def excluded_captions(
@@ -69,7 +69,7 @@ class PairPool(nn.Module):
         Int64[Tensor, "batch k"], Bool[Tensor, "batch k"]
     ]:  # places in the pool; False where there is no neighbour left
         "The pairs with the nearest images, but for the same image and for images with the same caption."
-        scores = (images.float() @ self.images.T).masked_fill(self.related(ids), -torch.inf)
+        scores = exact_products(images, self.images).masked_fill(self.related(ids), -torch.inf)
         values, places = scores.masked_fill(
             torch.arange(len(self.ids), device=ids.device) >= self.added, -torch.inf
         ).topk(k)
@@ -197,7 +197,7 @@ class NegCLIP(Contrastive):
         excluded = excluded_captions(same, numbers[:, 1], numbers[:, 0], present)
         if wrong.claims is not None:
             excluded = excluded | may_hold(gather(wrong.claims)[None, :, 0], wrong.scenes[:, None])
-        cosines = (out.image.float() @ gather(negative).float().T).masked_fill(excluded, -torch.inf)
+        cosines = exact_products(out.image, gather(negative)).masked_fill(excluded, -torch.inf)
         has_negative = wrong.present.float()
         beaten = (out.image * (out.text - negative)).sum(-1) > 1e-6
         right = (beaten * has_negative).sum() / has_negative.sum().clamp(min=1)
@@ -224,9 +224,10 @@ class NegCLIP(Contrastive):
         related = pool.related(ids, places) | ~valid | twice
         excluded_images = related | may_hold(claims[:, None], pool.scenes[places][None])
         excluded_texts = related | may_hold(pool.claims[places][None], scenes[:, None])
-        texts = (out.image.float() @ pool.texts[places].T).masked_fill(excluded_texts, -torch.inf)
-        images = (out.text.float() @ pool.images[places].T).masked_fill(excluded_images, -torch.inf)
-        similarity = torch.einsum("b d, b k d -> b k", image.float(), pool.images[nearest])
+        texts = exact_products(out.image, pool.texts[places]).masked_fill(excluded_texts, -torch.inf)
+        images = exact_products(out.text, pool.images[places]).masked_fill(excluded_images, -torch.inf)
+        with torch.autocast(image.device.type, enabled=False):
+            similarity = torch.einsum("b d, b k d -> b k", image.float(), pool.images[nearest])
         measures = {
             "neighbour_cosine": (similarity * present).sum() / present.sum().clamp(min=1),
             "with_neighbour": present.float().mean(),
@@ -279,7 +280,7 @@ class TripletCLIP(NegCLIP):
         others = photos & (rows[:, None] != torch.arange(len(photos[0]), device=rows.device))
         right = others | (numbers[rows, :1] == numbers[None, :, 1])
         right = right | may_hold(gather(known_facts(batch)[0])[None, :, 1], negative_images.scenes[:, None])
-        cosines = (out.negative_image.float() @ gather(out.text).float().T).masked_fill(right, -torch.inf)
+        cosines = exact_products(out.negative_image, gather(out.text)).masked_fill(right, -torch.inf)
         # gradients are averaged over processes
         shares = present[rows] * rank_and_world()[1] / present.sum().clamp(min=1)
         images = gather(out.negative_image)

@@ -300,7 +300,7 @@ def _make_loader(
     collate = make_collate(config.train, model)
     transform = collate.transform
     if config.train.preload and _fits_in_memory(pairs, transform):
-        pairs = preload(pairs, transform.size, transform.fit, len(transform.mean))
+        pairs = preload(pairs, transform.size, transform.fit, len(transform.mean), transform.interpolation)
     shared = {"workers": config.train.workers, "rank": processes.rank, "world": processes.world}
     share = config.train.exchanges
     if share and isinstance(pairs, PairStream):

@@ -18,7 +18,7 @@ from ....data.attributes.two_views import Chances, Crops, Views, two_views
 from ....data.pairs import Batch
 from ....models.agents import copy_weights
 from ...engine.phases import Objective, unwrap
-from ..losses import gather, info_nce, joint_pairs
+from ..losses import exact_products, gather, info_nce, joint_pairs
 
 # %% ../../../../nbs/training/objectives/unimodal/contrastive.ipynb #d9088381
 def double(
@@ -54,7 +54,7 @@ def nt_xent_logits(
     pairs = joint_pairs(batch)
     count = len(vectors)
     targets = pairs.start + (torch.arange(count, device=vectors.device) + count // 2) % count
-    return vectors.float() @ gather(vectors).float().T, targets, pairs.same()
+    return exact_products(vectors, gather(vectors)), targets, pairs.same()
 
 # %% ../../../../nbs/training/objectives/unimodal/contrastive.ipynb #f8cc2af4
 class SimCLR(Objective):
@@ -154,12 +154,13 @@ class MoCo(SimCLR):
         owners: Int64[Tensor, "key"],  # their pseudo-labels
         images: Int64[Tensor, "key"],  # their images
     ) -> None:
-        "Put keys in the place of the oldest ones."
-        places = (self.place + torch.arange(len(keys), device=keys.device)) % len(self.queue)
-        self.queue[places] = keys.float()
-        self.owners[places] = owners
-        self.images[places] = images
-        self.place.copy_((self.place + len(keys)) % len(self.queue))
+        "Put keys in the place of the oldest ones; of more than there are places, the last."
+        size = len(self.queue)
+        places = ((self.place + torch.arange(len(keys), device=keys.device)) % size)[-size:]
+        self.queue[places] = keys[-size:].float()
+        self.owners[places] = owners[-size:]
+        self.images[places] = images[-size:]
+        self.place.copy_((self.place + len(keys)) % size)
 
     def forward(self, model, batch):
         network = unwrap(model)
