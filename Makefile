@@ -43,7 +43,7 @@ AXE := axe-core@4.14.1
 SITE ?= $(CURDIR)/_docs
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 # notebook:study, of data/measured
-REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnability:learnability classification:classification identifiability:identifiability structural_worlds:structural_worlds hard_negatives:hard_negatives overlap:overlap concept_graph:concept_graph composer:composer caption_edits:caption_edits multistage:multistage multistage_clip:multistage_clip semantic_space:semantic_space grounding:relation_losses masked_language_model:masked_language_model grounded_words:grounding search:search holistic_language:holistic_language hue_names:hue_names slider_control:slider_control stages_control:stages_control tree_control:tree_control benchmarks:judged/scenes
+REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnability:learnability classification:classification identifiability:identifiability structural_worlds:structural_worlds hard_negatives:hard_negatives overlap:overlap concept_graph:concept_graph composer:composer caption_edits:caption_edits multistage:multistage multistage_clip:multistage_clip semantic_space:semantic_space grounding:relation_losses masked_language_model:masked_language_model grounded_words:grounding search:search holistic_language:holistic_language hue_names:hue_names slider_control:slider_control stages_control:stages_control tree_control:tree_control steps_to_binding:steps_to_binding benchmarks:judged/scenes
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 

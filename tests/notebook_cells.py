@@ -35,6 +35,18 @@ def tables(notebook):
     return [page for page in pages if 'class="dataframe"' in page]
 
 
+def shown_pages(notebook):
+    """The tables, verdicts and texts that a notebook shows."""
+    cells = json.loads(notebook.read_text())["cells"]
+    cells = [cell for cell in cells if "injected-parameters" not in cell["metadata"].get("tags", [])]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    pages = ["".join(data.get("text/html", data.get("text/markdown", ""))) for data in outputs]
+    kinds = ('class="dataframe"', 'class="verdict"')
+    return [
+        page for page, data in zip(pages, outputs) if "text/markdown" in data or any(kind in page for kind in kinds)
+    ]
+
+
 def shown_of_result(notebook):
     """What the cells behind the one that gets the result show: the outputs of each as text, but for what goes to
     stderr; a figure as its data, without the page around it, whose ids are drawn."""

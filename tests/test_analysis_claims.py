@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from notebook_cells import tables
+from notebook_cells import shown_pages
 from scipy import stats
 
 from complearn.analysis.claims.definitions import CAUSAL_LENS, pseudo_optimal
@@ -450,8 +450,8 @@ def test_every_setting_gives_a_line_of_its_own(tmp_path):
 def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
     run = smoke("experiments/claims")
     assert run.good
-    shown = tables(ROOT / "nbs" / "experiments" / "claims.ipynb")
-    drawn = tables(run.folder / "report.ipynb")
+    shown = shown_pages(ROOT / "nbs" / "experiments" / "claims.ipynb")
+    drawn = shown_pages(run.folder / "report.ipynb")
     assert shown == drawn, "`make reports` draws it again"
     rows = pd.DataFrame(Result.read(ROOT / "data" / "measured" / "iterated.results.json").rows)
     comp = rows[(rows.data == "average") & (rows.split == "COMP")].pivot(index="seed", columns="method", values="value")
@@ -465,16 +465,27 @@ def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
 REPORTS = re.search(r"^REPORTS := (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
 
 
-@pytest.mark.parametrize("pair", [pair for pair in REPORTS if not pair.startswith("ablations")])
+def test_every_experiment_with_a_measured_study_is_drawn_by_make_reports():
+    """Those of other names too: a notebook that draws a file of its name is in the list of the Makefile."""
+    notebooks = {path.stem for path in (ROOT / "nbs" / "experiments").glob("*.ipynb")}
+    measured = {path.name.removesuffix(".results.json") for path in (ROOT / "data" / "measured").glob("*.results.json")}
+    listed = [pair.split(":") for pair in REPORTS]
+    assert {name for name, _ in listed} == notebooks - {"ablations", "claims"}, "the rule draws these two itself"
+    assert notebooks & measured <= {study for _, study in listed}
+    assert all((ROOT / "data" / "measured" / f"{study}.results.json").is_file() for _, study in listed)
+
+
+@pytest.mark.parametrize("pair", REPORTS)
 def test_a_notebook_shows_its_measured_study_and_trains_nothing(pair, experiment, tmp_path):
     name, study = pair.split(":")
     run = experiment(
         f"experiments/{name}", tmp_path, report_from=str(ROOT / "data" / "measured" / f"{study}.results.json")
     )
     assert run.good and not (tmp_path / "runs").exists()
-    shown = tables(ROOT / "nbs" / "experiments" / f"{name}.ipynb")
-    drawn = tables(tmp_path / "report.ipynb")
-    assert len(shown) > 1 and shown == drawn, "`make reports` draws it again"
+    shown = shown_pages(ROOT / "nbs" / "experiments" / f"{name}.ipynb")
+    drawn = shown_pages(tmp_path / "report.ipynb")
+    assert len(shown) > 1 and any('class="verdict"' in page for page in shown)
+    assert shown == drawn, "`make reports` draws it again"
 
 
 def test_counts_without_a_seed_are_no_study(tmp_path):

@@ -31,7 +31,7 @@ from complearn.analysis.runs.curves import (
     phase_spans,
     support_warnings,
 )
-from complearn.analysis.runs.divergence import recall_figure
+from complearn.analysis.runs.divergence import gap_figure, recall_figure
 from complearn.analysis.runs.figures import (
     _running_mean,
     accuracy_curves,
@@ -268,6 +268,26 @@ def figures(log):
         "difference": difference_figure(lines),
         "differences": difference_figure(pd.concat([lines.assign(better=f"variant {k}") for k in range(4)])),
     }
+
+
+def test_differences_of_other_measures_keep_their_unit():
+    """A correlation is not told in points of accuracy, neither in one panel nor in several."""
+    line = {"better": "a", "than": "b", "split": "photo_rho", "mean": 0.123, "low": 0.05, "high": 0.2, "n": 3}
+    many = pd.DataFrame([line | {"better": f"variant {k}"} for k in range(4)])
+    for lines in (pd.DataFrame([line]), many):
+        figure = difference_figure(lines, scale=1, axis="difference in correlation")
+        assert figure.data[0].x[0] == 0.123 and figure.layout.xaxis.title.text == "difference in correlation"
+        assert "%{x:.3f}" in figure.data[0].hovertemplate
+        figure = difference_figure(lines)
+        assert figure.data[0].x[0] == pytest.approx(12.3) and "points" in figure.layout.xaxis.title.text
+        assert "%{x:.1f}" in figure.data[0].hovertemplate
+
+
+def test_lines_over_different_numbers_of_seeds_are_told_so():
+    line = {"better": "composer", "split": "window_1", "divergence": 0.1, "mean": 0.1, "low": 0.05, "high": 0.15}
+    gaps = pd.DataFrame([line | {"than": "vse", "n": 8}, line | {"than": "clip", "n": 3}])
+    assert "means over 3 to 8 paired seeds" in gap_figure(gaps).layout.title.text
+    assert "means over 8 paired seeds" in gap_figure(gaps[:1]).layout.title.text
 
 
 def test_every_figure_says_what_it_shows(log):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
+from notebook_cells import run_cells
 from sklearn.model_selection import GroupKFold
 
 from complearn.analysis.identifiability import measures
@@ -437,6 +439,14 @@ def test_a_reading_of_a_class_asks_for_its_words_and_knows_what_it_takes():
         build_model({"reading": {"blind_to": "class"}}, WordTokenizer.fit(["a dog"]))
     assert Reading("order")("An orange square!") == Reading("order")("a square orange") == "a orange square"
     assert Reading("class", ("red", "blue"))("Red on blue") == "blue on blue"
+
+
+def test_the_verdict_on_photographs_tells_their_own_steps(tmp_path):
+    """Steps are those of the encoders: not of the other study, nor of the linear world."""
+    files = [ROOT / "data" / "measured" / f"identifiability{tail}.results.json" for tail in ("", "_flickr8k")]
+    names = run_cells("identifiability", "def example_of_edits", report_from=str(files[0]), out_dir=str(tmp_path))
+    told = ["\n".join(names["write_blind_verdict"](Result.read(file)).limits) for file in files]
+    assert "a run of 2,000 steps" in told[0] and "a run of 400 steps" in told[1]
 
 
 def test_captions_with_photographs_are_probed_as_worlds_are(made):

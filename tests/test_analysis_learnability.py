@@ -56,7 +56,10 @@ def test_vision_and_codebook_stay_bit_for_bit(teacher, tmp_path):
     for name, tensor in before.items():
         same = torch.equal(tensor, after[name])
         assert same == (not name.startswith("language.")) or (same and not tensor.is_floating_point()), name
-    assert [r for r in run.records() if r["kind"] == "step"][0]["matched"] >= 0
+    matched = [record["matched"] for record in run.records() if record["kind"] == "step"]
+    assert len(matched) == 3
+    for share in matched:
+        assert 0 <= share <= 1 and share * TRAIN["batch_size"] == pytest.approx(round(share * TRAIN["batch_size"]))
 
 
 def test_the_same_newcomer_for_every_generation(teacher, tmp_path):

@@ -104,7 +104,7 @@ def test_where_captions_are_lost_and_what_is_left_gives_away():
         ("all", "blind 3-grams"): (1 / 2, 2),
     }
     assert [(line["low"], line["high"]) for line in rows if line["metric"] == "blind 3-grams"] == [wilson(1, 2)]
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="argument 2 is longer"):
         lost_captions(records[1:], parses, WordRelations())
 
 

@@ -10,7 +10,7 @@ import subprocess
 import pandas as pd
 import pytest
 from conftest import ROOT
-from notebook_cells import tables
+from notebook_cells import shown_pages
 from scipy import stats
 
 from complearn.analysis.runs.averages import AVERAGES
@@ -196,15 +196,16 @@ def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
     )
     assert set(setting["asked"]["judge"]) == {"retrieval", "swaps", "foils:sugarcrepe", "foils:valse", "vsr"}
     study.measured.check(study.common | {"asked": setting["asked"]})
-    assert {study.measured.holds(study.name(*key), study.configuration(*key)) for key in study.keys} >= {True}
+    held = {key: study.measured.holds(study.name(*key), study.configuration(*key)) for key in study.keys}
+    assert all(held.values()), f"not recognised: {[key for key, known in held.items() if not known]}"
 
 
 def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_path):
     measured = ROOT / "data" / "measured" / "iterated.results.json"
     run = experiment("experiments/ablations", tmp_path, report_from=str(measured))
     assert run.good and not (tmp_path / "runs").exists()
-    shown = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb")
-    drawn = tables(tmp_path / "report.ipynb")
+    shown = shown_pages(ROOT / "nbs" / "experiments" / "ablations.ipynb")
+    drawn = shown_pages(tmp_path / "report.ipynb")
     assert len(shown) > 5 and shown == drawn, "`make reports` draws it again"
     check_photos("".join(shown))
     lines = [

@@ -223,6 +223,8 @@ def test_the_settings_of_stage_2_are_drawn_against_what_they_give(tmp_path, monk
         "wordnet": "",
     }
     names = run_cells("grounded_words", out_dir=str(tmp_path / "out"), device="cpu", at_once=2, **given)
+    ranks = names["ranks_of_query"]
+    assert len(ranks) == len(names["methods"]) and (ranks >= 1).all(), "every row ranks the first query's target"
     counts = names["table"][names["table"].metric == "trained_parameters"].set_index("method").value
 
     def label(k, queries):

@@ -1,7 +1,9 @@
 """The experiment of CLIP in stages: what it writes, what it draws from a results file, what it refuses before
 training."""
 
+import pandas as pd
 import pytest
+from conftest import ROOT
 from notebook_cells import run_cells, tables
 
 from complearn.core.results import Result
@@ -60,6 +62,19 @@ def test_rows_against_wrong_captions_and_from_other_methods_have_their_controls(
     assert harder["train"]["negatives"]["calls"] == 2 and harder["multistage_clip"]["objective"] == "negclip"
     assert harder["multistage_clip"]["grouping"] == {"clusters": 2, "shuffled": True}
     assert "grouping" not in rows["tuned, 1 call"]["multistage_clip"]
+
+
+def test_who_tells_exchanges_is_said_of_every_row(tmp_path):
+    """One row above chance is named; it is not said that none is because two stages are not."""
+    measured = ROOT / "data" / "measured" / "multistage_clip.results.json"
+    names = run_cells("multistage_clip", "def example_question", report_from=str(measured), out_dir=str(tmp_path))
+    low = {"2 stages": 49.8, "2 stages, shuffled": 49.9, "tuned": 49.7, "clip": 50.1, "clip, longer": 49.6}
+    points = pd.DataFrame({"mean": 50.4, "low": pd.Series(low), "cell": "50.4 [..]"})
+    points = pd.concat([points, pd.DataFrame({"mean": {"chance": 50.0, "blind_ngram": 61.0}})])
+    told = names["exchange_sentence"](points)
+    assert "CLIP 50.4 [..]" in told and told.endswith("So only CLIP is shown to be above chance.")
+    assert "So every row is shown" in names["exchange_sentence"](points.assign(low=50.2))
+    assert "So no row is shown" in names["exchange_sentence"](points.assign(low=49.0))
 
 
 @pytest.mark.parametrize(

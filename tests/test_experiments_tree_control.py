@@ -4,11 +4,14 @@ import json
 
 import pytest
 import torch
+from conftest import ROOT
+from notebook_cells import run_cells
 
 from complearn.core.results import Result, rows_table
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.quilts import QuiltPicture, quilt_caption, quilt_questions, quilts_of
+from complearn.evaluation.statistics import holm
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.models.composer.concepts import Concepts
 from complearn.models.registry import build
@@ -104,6 +107,16 @@ def test_every_arm_is_asked_both_kinds_of_question_at_every_height(smoke):
         "steps: nothing has been learned yet" in run.text
         or "nothing has been learned yet" in (run.folder / "report.ipynb").read_text()
     )
+
+
+def test_the_two_declared_comparisons_are_corrected_and_no_other(tmp_path):
+    measured = ROOT / "data" / "measured" / "tree_control.results.json"
+    names = run_cells("tree_control", "wording = (", report_from=str(measured), out_dir=str(tmp_path))
+    rivals = ("random trees", "noun phrases side by side")
+    p_values = holm([names["compare"]("true trees", rival).p_t for rival in rivals])
+    told = ", ".join(f"against {rival} p = {p:.2g}" for rival, p in zip(rivals, p_values))
+    said = f"Corrected by Holm over the primary comparisons: {told}. All others describe."
+    assert said in names["write_tree_verdict"]().told
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_killed_run_goes_on_with_its_bias(whole, tmp_path):
     again = trainer_of(tmp_path / "run", sigmoid_phases(), actions=actions, checkpoint_every=2)
     again.fit()
     assert records(again.run) == records(whole.run) and torch.equal(again.objectives[0].bias, whole.objectives[0].bias)
-    for file, other in zip(again.run.phases(), whole.run.phases()):
+    for file, other in zip(again.run.phases(), whole.run.phases(), strict=True):
         weights = load_file(file)
         expected = load_file(other)
         assert all(torch.equal(weights[name], expected[name]) for name in expected)
@@ -75,7 +75,7 @@ def test_an_objective_inside_another_is_trained_once_and_a_teacher_never(tmp_pat
     teacher = [p.clone() for p in distillation.teacher.parameters()]
     assert list(trainer.objective_parameters) == ["objectives.0.bias"]
     trainer.fit()
-    assert all(torch.equal(a, b) for a, b in zip(teacher, distillation.teacher.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(teacher, distillation.teacher.parameters(), strict=True))
     assert trainer.state.optimizer.state[base.bias]["step"] == 6
 
 

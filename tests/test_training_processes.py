@@ -130,7 +130,7 @@ def test_the_loss_and_its_gradients(together, name):
 def test_ranks_stay_equal_through_freezing_thawing_and_respawning(together, name):
     first, second = (torch.load(together / f"{name}-{r}.pt", weights_only=True) for r in (0, 1))
     assert len(first) == len(second) == 5
-    for i, (mine, theirs) in enumerate(zip(first, second)):
+    for i, (mine, theirs) in enumerate(zip(first, second, strict=True)):
         assert all(torch.equal(mine[n], theirs[n]) for n in mine), f"phase {i}"
     moved = [
         any(not torch.equal(a["codebook.codes"], b["codebook.codes"]) for a, b in [(first[i], first[i + 1])])
@@ -149,7 +149,7 @@ def test_two_processes_train_what_one_does(together, apart, alone, name):
     assert losses[0][:8] == pytest.approx(losses[1][:8], abs=2e-4)
     seeds = [[r["seed"] for r in x.records() if r["kind"] == "spawn"] for x in (run, alone)]
     assert seeds[0] == seeds[1]
-    for mine, theirs in zip(run.phases(), alone.phases()):
+    for mine, theirs in zip(run.phases(), alone.phases(), strict=True):
         a = load_file(mine)
         b = load_file(theirs)
         assert all(torch.allclose(a[n], b[n], atol=2e-2) for n in a), mine.name
@@ -167,7 +167,9 @@ def test_a_learned_bias_is_the_same_in_both_processes_and_in_one(together, tmp_p
 def test_an_evaluation_of_two_processes_encodes_together_what_one_does(together):
     (helped, unhelped, alone), batches = torch.load(together / "shared-0.pt", weights_only=True)
     nothing, others = torch.load(together / "shared-1.pt", weights_only=True)
-    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(helped, unhelped, alone))  # bit for bit
+    assert all(
+        torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(helped, unhelped, alone, strict=True)
+    )  # bit for bit
     n_images = len(torch.unique(alone[0], dim=0))
     assert not nothing and sum(batches) - 3 + sum(others) >= n_images > 12  # each batch once, and three images again
     assert len(batches) - 1 <= len(others) <= len(batches) and set(others[:-1]) == {4}

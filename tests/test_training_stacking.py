@@ -66,14 +66,18 @@ def assert_near(one, other, rtol=1e-3):
     assert one.done["step"] == other.done["step"]
     records = [training_runs.records(run) for run in (one, other)]
     assert [set(record) for record in records[0]] == [set(record) for record in records[1]]
-    for mine, theirs in zip(*records):
+    for mine, theirs in zip(*records, strict=True):
         for name, value in mine.items():
             if isinstance(value, float):
                 assert value == pytest.approx(theirs[name], rel=rtol, abs=rtol), (name, mine["step"])
             elif name == "rows":
                 scores = [[row.pop("value") for row in record["rows"]] for record in (mine, theirs)]
                 assert scores[0] == pytest.approx(scores[1], abs=0.1)  # of twelve questions one may change
-                assert value
+                asked = [
+                    [tuple(row[key] for key in ("data", "split", "metric", "n")) for row in record["rows"]]
+                    for record in (mine, theirs)
+                ]
+                assert asked[0] == asked[1] and asked[0]
             else:
                 assert value == theirs[name], name
     for mine, theirs in zip(one.phases(), other.phases(), strict=True):

@@ -514,7 +514,7 @@ def test_averages_are_kept_evaluated_and_resumed(tmp_path):
         parts.fit()
     again = trainer_of(tmp_path / "parts", plan(Contrastive()), ema=0.8, checkpoint_every=4)
     again.fit()
-    for mine, theirs in zip(again.run.phases(), whole.run.phases()):
+    for mine, theirs in zip(again.run.phases(), whole.run.phases(), strict=True):
         a = load_file(mine)
         b = load_file(theirs)
         assert all(torch.equal(a[n], b[n]) for n in a)
@@ -655,10 +655,13 @@ def test_a_frozen_part_keeps_its_batch_norm():
 
 def test_bf16_on_the_cpu_trains(tmp_path):
     trainer = trainer_of(tmp_path / "run", generations, precision="bf16", accumulate=2)
+    before = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
     trainer.fit()
     losses = [r["loss"] for r in trainer.run.records() if r["kind"] == "step"]
-    assert all(math.isfinite(loss) for loss in losses)
+    assert len(losses) == trainer.run.done["step"] and all(math.isfinite(loss) for loss in losses)
     assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
+    still = [name for name, parameter in trainer.model.named_parameters() if torch.equal(parameter, before[name])]
+    assert not still, "every weight has moved"
 
 
 def test_an_objective_without_a_loss_is_an_error(tmp_path):

@@ -114,7 +114,7 @@ class Folded:
         title: str,  # what is inside, in a few words
         contents: list,  # tables, texts, or anything that notebooks show as HTML
         note: str = "",  # what a reader has to know about them
-        whole: bool = False,  # tables with all rows and whole texts
+        whole: bool = False,  # tables with all rows, however many
     ):
         self.title = title
         self.contents = contents
@@ -134,12 +134,18 @@ class Folded:
         return "\n\n".join([self.title, *([self.note] if self.note else []), *texts])
 
 
+_LONG = 500  # rows; of a longer table the first and the last ones are shown, and how many there are
+_AS_SHOWN = ("display.max_colwidth", None, "display.max_columns", None)
+_AS_SHOWN += ("display.max_rows", _LONG, "display.min_rows", _LONG)
+
+
 def _content_html(content: Any, whole: bool) -> str:
     "One of the things as HTML."
     if whole and isinstance(content, pd.DataFrame):
         with pd.option_context("display.max_colwidth", None):
             return re.sub(r"\n +", "\n", content.to_html(max_rows=None))
-    html = content._repr_html_() if hasattr(content, "_repr_html_") else None
+    with pd.option_context(*_AS_SHOWN):
+        html = content._repr_html_() if hasattr(content, "_repr_html_") else None
     if html is None:
         tag = "pre" if "\n" in str(content) else "p"
         return f"<{tag}>{escape(str(content))}</{tag}>"
@@ -150,9 +156,11 @@ def folded(
     title: str,  # what is inside, in a few words
     *contents: Any,  # tables, texts, or anything that notebooks show as HTML; None is left out
     note: str = "",  # what a reader has to know about them
-    whole: bool = False,  # tables with all rows and whole texts, which notebooks cut; as plain text they are counted
+    whole: bool = False,  # tables with all rows, however many; as plain text they are counted
 ) -> Folded | None:  # None where there is nothing to show
     """Fold tables behind a line that opens them; models are named as papers name them.
+
+    Texts and columns are shown whole; of more than 500 rows the first and the last 250, with their number.
 
     Example: `folded("All answers", table)` as the last line of a cell."""
     shown_contents = [

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['phase_spans', 'loss_column', 'alignment', 'alignment_table', 'alignment_rows', 'run_logs', 'support_warnings',
-           'evaluations', 'bands', 'interval_note', 'interval_cells', 'comparison_table']
+           'evaluations', 'bands', 'seed_range', 'interval_note', 'interval_cells', 'comparison_table']
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c002
 import re
@@ -172,17 +172,24 @@ def bands(
     return numbers.groupby(list(by), sort=False).apply(point, include_groups=False).astype({"n": int}).reset_index()
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #87b4854c
+def seed_range(
+    counts: pd.Series,  # of seeds, one for each number that is shown
+) -> str:  # such as "5" or "3 to 8"
+    "Over how many seeds means are, as text."
+    fewest, most = int(counts.min()), int(counts.max())
+    return f"{fewest}" if fewest == most else f"{fewest} to {most}"
+
+
 def interval_note(
     points: pd.DataFrame,  # from `bands`
     mark: str = "bars",  # what shows the intervals
     level: float = 0.95,  # of the intervals
 ) -> str:  # such as "bars: 95% interval over 5 seeds"
     "The unit over which a figure's intervals are computed; a blind baseline, which has no seed, counts as one."
-    fewest = points.n.min()
     most = points.n.max()
     if most == 1 and (points.low == points.high).all():
         return "one seed: no interval"
-    over = "items, one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    over = "items, one seed" if most == 1 else f"{seed_range(points.n)} seeds"
     return f"{mark}: {level:.0%} interval over {over}"
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #b7d1c0a2

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from .curves import bands
+from .curves import bands, seed_range
 from .summaries import method_colour, study_answers
 from ...core.figures import PALETTE, figure_of_texts, theme
 from ...core.plots import error_bars
@@ -252,6 +252,6 @@ def gap_figure(
     figure.add_hline(y=0, line={"color": "#555555", "width": 1, "dash": "dash"})
     figure.update_xaxes(title="compound divergence from training")
     figure.update_yaxes(title="difference, percentage points")
-    seeds = gaps.n.max() if len(gaps) else 0
+    seeds = seed_range(windows.n) if len(windows) else "no"
     heading = f"{title}<br><sup>means over {seeds} paired seeds; bars: 95 % interval{_hint(names)}</sup>"
     return figure.update_layout(title={"text": heading}, width=900, height=_height(len(names)), margin={"t": 80})

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
-from .curves import bands, interval_note, loss_column, phase_spans, support_warnings
+from .curves import bands, interval_note, loss_column, phase_spans, seed_range, support_warnings
 from .summaries import method_colour
 from ...core.figures import PALETTE, colour_of, figure_of_texts, theme
 from ...core.plots import add_band, dot_heights, error_bars, name_rows
@@ -141,19 +141,30 @@ def _add_dots(
     name: str,  # of the trace
     colour: str,  # of the dots
     symbol: str = "",  # of the dots; empty: a circle
+    digits: int = 1,  # of the numbers in the hover text
     **where: int,  # row and col of a subplot
 ) -> None:
     "Dots with intervals from left to right."
     bars = error_bars(line, thickness=1.5)
     notes = [
-        f", detectable: {value:.1f}" if pd.notna(value) else "" for value in line.get("detectable", [None] * len(line))
+        f", detectable: {value:.{digits}f}" if pd.notna(value) else ""
+        for value in line.get("detectable", [None] * len(line))
     ]
-    hover = "%{x:.1f} [%{customdata[0]:.1f}, %{customdata[1]:.1f}]%{customdata[2]}<extra>" + name + "</extra>"
+    number = f":.{digits}f}}"
+    ends = "%{customdata[0]" + number + ", %{customdata[1]" + number
+    hover = "%{x" + number + " [" + ends + "]%{customdata[2]}<extra>" + name + "</extra>"
     look = {"mode": "markers", "marker": {"size": 9, "color": colour}, "hovertemplate": hover}
     if symbol:
         look["marker"]["symbol"] = symbol
     look["customdata"] = line[["low", "high"]].assign(note=notes)
     figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, **look, **where)
+
+
+def _digits_of(
+    scale: float | int,  # of differences
+) -> int:  # after the point
+    "How exactly the hover text tells differences: in per cent one digit, else three."
+    return 1 if scale == 100 else 3
 
 
 def _split_rows(
@@ -238,6 +249,8 @@ def difference_panels(
     splits: list[str],  # a panel each
     claims: list[tuple[str, str]],  # a row each: better, than
     title: str,  # of the figure
+    scale: float | int = 100,  # of the differences, to the unit of the axis
+    axis: str = "points of accuracy",  # of every panel
 ) -> go.Figure:
     "Many comparisons on few measures: a row for each comparison, a panel for each measure."
     figure = make_subplots(1, len(splits), shared_yaxes=True, subplot_titles=splits, horizontal_spacing=0.05)
@@ -247,17 +260,18 @@ def difference_panels(
         line = lines[lines.split == split].set_index(["better", "than"]).reindex(pd.MultiIndex.from_tuples(claims))
         _add_dots(
             figure,
-            100 * line.reindex(columns=MEASURES).astype(float),
+            scale * line.reindex(columns=MEASURES).astype(float),
             np.arange(len(claims)),
             split,
             PALETTE[0],
+            digits=_digits_of(scale),
             row=1,
             col=column,
         )
         figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"}, row=1, col=column)
-    figure.update_xaxes(title="points of accuracy")
+    figure.update_xaxes(title=axis)
     name_rows(figure, names, automargin=True)
-    seeds = f"{lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'}"
+    seeds = seed_range(lines.n)
     less = f"each row minus {common.pop()}; " if len(common) == 1 else ""
     subtitle = less + (f"mean over {seeds} paired seeds; {BARS}" if lines.n.max() > 1 else "one seed: no interval")
     layout = {"width": 980, "height": 190 + 34 * len(names), "margin": {"t": 110, "l": 150}, "showlegend": False}
@@ -268,24 +282,32 @@ def difference_panels(
 def difference_figure(
     lines: pd.DataFrame,  # lines of `evaluation.statistics`: better, than, split, mean, low, high, n
     title: str = "Differences between methods",  # of the figure
+    scale: float | int = 100,  # of the differences, to the unit of the axis
+    axis: str = "difference in accuracy, percentage points (right of 0: the first is better)",
 ) -> go.Figure:
-    """Paired differences over seeds with their intervals, in points of accuracy; an interval that leaves out 0 is a
-    difference."""
+    """Paired differences over seeds with their intervals; an interval that leaves out 0 is a difference.
+
+    They are drawn in points of accuracy, unless `scale` and `axis` say otherwise."""
     splits = sorted(dict.fromkeys(lines.split), key=lambda split: split == "mean")
     figure = go.Figure()
     claims = list(dict.fromkeys(zip(lines.better, lines.than)))
     if len(claims) > max(3, len(splits)):
-        return difference_panels(lines, splits, claims, title)
+        return difference_panels(lines, splits, claims, title, scale, axis)
     for number, (better, than) in enumerate(claims):
         line = lines[(lines.better == better) & (lines.than == than)].set_index("split").reindex(splits)
         name = f"{better}<br>minus {than}"
         y = dot_heights(len(splits), number, len(claims))
         _add_dots(
-            figure, 100 * line.reindex(columns=MEASURES).astype(float), y, name, PALETTE[(number + 3) % len(PALETTE)]
+            figure,
+            scale * line.reindex(columns=MEASURES).astype(float),
+            y,
+            name,
+            PALETTE[(number + 3) % len(PALETTE)],
+            digits=_digits_of(scale),
         )
     figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"})
-    figure.update_xaxes(title="difference in accuracy, percentage points (right of 0: the first is better)")
-    seeds = f"{lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'}"
+    figure.update_xaxes(title=axis)
+    seeds = seed_range(lines.n)
     subtitle = f"mean over {seeds} paired seeds; {BARS}" if lines.n.max() > 1 else "one seed: no interval"
     room = max(34, 16 * len(claims), 44 * len(claims) // len(splits))  # the legend has two lines for each comparison
     return _split_rows(figure, splits, f"{title}<br><sup>{subtitle}</sup>", room)

@@ -50,6 +50,7 @@ def ami_table(
 @figure_of_texts
 def ami_figure(
     table: pd.DataFrame,  # from `ami_table`, or a mean of several
+    of: str = "",  # which images are grouped, and by what: a subtitle
 ) -> go.Figure:
     "Agreement of every two groupings as a map of colours."
     cells = go.Heatmap(
@@ -59,7 +60,8 @@ def ami_figure(
     )  # fmt: skip
     figure = go.Figure(cells).update_yaxes(autorange="reversed")
     side = 90 * len(table) + 160
-    return figure.update_layout(template=theme, title="Adjusted mutual information", width=side + 60, height=side)
+    title = f"Adjusted mutual information<br><sup>{of}</sup>" if of else "Adjusted mutual information"
+    return figure.update_layout(template=theme, title=title, width=side + 60, height=side)
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #6031ed59
 def group_shares(
