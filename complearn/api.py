@@ -50,7 +50,8 @@ def export(
     # open_clip, transformers, complearn, safetensors or pt; None: by the ending of the place, else open_clip
     form: str | None = None,
     start: Any = None,  # average the weights with those of this model, as of `model`; None: no average
-    alpha: float = 0.5,  # share of the model in that average: 0 is the start, 1 the model
+    # share of the model in that average: 0 is the start, 1 the model; None: half of each, where there is a start
+    alpha: float | None = None,
     force: bool = False,  # replace an earlier export in this place
     quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
 ) -> Path:  # what was written
@@ -62,10 +63,11 @@ def export(
     Raises RequestError that names the part of the model which the form cannot hold, FileExistsError where something
     would be lost."""
     _check_models([model, *([] if start is None else [start])], "export")
-    if not 0 <= alpha <= 1:
+    if alpha is not None and (start is None or not 0 <= alpha <= 1):
         from complearn.core.config import RequestError
 
-        raise RequestError(f"export: alpha is a share, a number from 0 to 1, and not {alpha:g}")
+        wrong = "there is no start; name one" if start is None else f"it is a number from 0 to 1, and not {alpha:g}"
+        raise RequestError(f"export: alpha is the share of the model in an average with the start, and {wrong}")
     from complearn.core.forms import check_place, read_form
 
     form = read_form(place, form)
@@ -82,7 +84,8 @@ def export(
     if other is not None:
         from complearn.models.interpolation import interpolate
 
-        opened = interpolate(other, opened, alpha, (_shown_name(start), _shown_name(model)))
+        share = 0.5 if alpha is None else alpha
+        opened = interpolate(other, opened, share, (_shown_name(start), _shown_name(model)))
     return export_model(opened, place, form, force)
 
 
@@ -287,12 +290,13 @@ def _check_models(
 ) -> None:
     """Raise FileNotFoundError for a path where nothing is, RequestError for a file of weights of another model; other
     names are left to `find_models`."""
+    from complearn.core.runs import split_name
     from complearn.models.towers.shapes import check_weights_name
 
     if isinstance(models, Mapping):
         models = list(models.values())
     for name in [models] if isinstance(models, (str, Path)) or not isinstance(models, (list, tuple)) else models:
-        text = str(name).partition("@")[0].rpartition("=")[2] if isinstance(name, (str, Path)) else ""
+        text = split_name(str(name))[1] if isinstance(name, (str, Path)) else ""
         if "/" in text and ":" not in text and not Path(text).expanduser().exists():
             raise FileNotFoundError(
                 f"{function}: there is no {Path(text).expanduser().absolute()}; give a run's folder, a folder with a "
@@ -430,6 +434,14 @@ def judge(
     only = [only] if isinstance(only, str) else only
     _check_benchmarks(only)
     from complearn.core.config import RequestError
+
+    narrowing = {"only": bool(only), "limit": limit is not None, "probe": probe}
+    given = [name for name, is_given in narrowing.items() if is_given]
+    if given and (not benchmarks or isinstance(benchmarks, Mapping)):
+        raise RequestError(
+            f"judge: {', '.join(given)} belongs to a folder of benchmarks, and none is named; give one as benchmarks, "
+            f"or leave {', '.join(given)} out"
+        )
     from complearn.core.device import pick_device
     from complearn.core.own_files import follow_outside
     from complearn.data.readers.registry import read_source
@@ -505,6 +517,13 @@ def study(
     `complearn.study(["clip", "negclip"], "photos/", seeds=3).table` holds a line per measured number."""
     rows = [rows] if isinstance(rows, str) else rows
     _check_rows(rows, preset, "study")
+    if benchmarks is not None and not isinstance(benchmarks, Mapping):
+        from complearn.core.config import RequestError
+
+        raise RequestError(
+            f"study: benchmarks are named with their readers, as {{swaps: {{name: folder, args: {{...}}}}}}, and not "
+            f"{benchmarks!r}; complearn judge asks the runs a folder of benchmarks"
+        )
     if start is not None:
         _check_models([start], "study")
     source = _source(pairs, "study", batch_size)
@@ -582,7 +601,7 @@ def _named(
     model."""
     if model is None or isinstance(model, Mapping):
         return _opened(model, function)
-    from complearn.training.runs.snapshots import split_name
+    from complearn.core.runs import split_name
 
     opened = _opened(model, function)
     label = split_name(str(model))[0] if isinstance(model, (str, Path)) else ""
@@ -611,13 +630,9 @@ def _pictures(
             from complearn.data.readers.photo_folders import read_photos
 
             return read_photos(folder)
-        from complearn.core.files import find_captions
+        from complearn.data.readers.registry import read_gallery
 
-        if find_captions(folder) is not None:
-            return read(folder)
-        from complearn.data.readers.files import read_pictures
-
-        return read_pictures(folder)
+        return read_gallery(folder)
     from complearn.core.config import RequestError
     from complearn.data.pairs import Pair
 
@@ -805,7 +820,7 @@ def concepts(
 
 def stages(
     runs: Any,  # a run of learning in stages, or a folder with runs below it
-    pairs: Any = None,  # images: pairs, or a folder of pictures; None: those that a run was trained on
+    pairs: Any = None,  # images: pairs, or a folder of pictures; None: held-out ones of a run, else its training images
     **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most, gallery, view
 ) -> Any:  # a widget
     "Show the groups of images in each stage of a model."

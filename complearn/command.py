@@ -179,6 +179,23 @@ def _print_answers(result: Any) -> None:
         print(faint.format(note))
 
 
+def _joined(
+    settings: Sequence[Mapping[str, Any]],  # of the same models, asked different questions
+) -> dict[str, Any]:
+    "Join the settings of results: what they say by model or by data set, in mappings, and different sentences."
+    joined = dict(settings[0])
+    for setting in settings[1:]:
+        for name, value in setting.items():
+            known = joined.get(name)
+            if isinstance(known, Mapping) and isinstance(value, Mapping):
+                joined[name] = _joined([known, value])
+            elif isinstance(known, str) and known != value:
+                joined[name] = f"{known}; {value}"
+            else:
+                joined[name] = value
+    return joined
+
+
 def _ask_trained(
     run: Any,  # that has ended
     given: Mapping[str, Any],  # the words of `train`
@@ -191,16 +208,20 @@ def _ask_trained(
     models = ({"start": given["start"]} if given["start"] else {}) | {run.method: run}
     if given["average"] is not None:
         models[f"average {given['average']:g}"] = run.path.parents[1] / "averaged"
+    how = {"device": given["device"], "quick_gelu": given["quick_gelu"]}
     results = []
     if given["hold_out"] or run.config["data"]["name"] == "generated":
-        results.append(api.judge(models, device=given["device"]))
+        results.append(api.judge(models, **how))
     if benchmarks:
-        results.append(api.judge(models, benchmarks=benchmarks, device=given["device"]))
+        results.append(api.judge(models, benchmarks=benchmarks, **how))
     if not results:
         return None
     rows = [row for result in results for row in result.rows]
-    questions = {name: count for result in results for name, count in result.setting["questions"].items()}
-    setting = results[0].setting | {"questions": questions, "configuration": run.config}
+    settings = [result.setting for result in results]
+    setting = _joined(settings) | {"configuration": run.config}
+    if len(settings) > 1:  # each corpus leaves out the photos of its own questions
+        corpora = (part["blind_ngram"] for part in settings)
+        setting["blind_ngram"] = dict(zip(("own questions", "benchmarks"), corpora))
     return Result(setting, rows, curves=run_curves(run.metrics(), run.method, run.seed))
 
 
@@ -257,8 +278,9 @@ def _judge(*, json: _JSON = False, **given: Any) -> None:
     if given["out"]:
         from complearn.analysis.runs.result_page import write_result_page
 
-        print(f"\nthe numbers: {_shown(Path(given['out']) / 'results.json')}")
-        print(f"the report:  {_shown(write_result_page(given['out']))}")
+        out = Path(given["out"])
+        print(f"\nthe numbers: {_shown(out if out.suffix == '.json' else out / 'results.json')}")
+        print(f"the report:  {_shown(write_result_page(out))}")
     else:
         print("\nnext: the same command with --out FOLDER keeps the numbers, and writes a report with the verdict")
 
@@ -289,6 +311,20 @@ def _export(*, json: _JSON = False, **given: Any) -> None:
         print(f"  complearn judge {_shown(path)} --benchmarks DATA")
 
 
+def _check_notebook_options(
+    given: Mapping[str, Any],  # the words of `study`
+    json: bool,  # whether JSON is asked for
+) -> None:
+    "Raise BadParameter for options that a notebook does not take."
+    defaults = {name: parameter.default for name, parameter in inspect.signature(api.study).parameters.items()}
+    taken = ("rows", "preset", "out")
+    other = [name for name, value in given.items() if name not in taken and (value or None) != (defaults[name] or None)]
+    other += ["json"] * json
+    if other:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in other)
+        raise typer.BadParameter(f"a notebook takes no {options}; give its parameters as -p NAME=VALUE")
+
+
 @_verb(api.study, "complearn study clip negclip --pairs photos/ --seeds 3", arguments=("rows",))
 def _study(
     *,
@@ -298,6 +334,7 @@ def _study(
 ) -> None:
     rows = given["rows"]
     if len(rows) == 1 and rows[0].endswith(".ipynb"):
+        _check_notebook_options(given, json)
         raise typer.Exit(run_notebook(rows[0], given["preset"], given["out"], parameter))
     if parameter:
         raise typer.BadParameter("--parameter belongs to a notebook; methods take --switches")

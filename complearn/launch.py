@@ -206,7 +206,7 @@ def main(
     options = read_arguments(arguments)
     if options.run == "-":
         return serve(main, read_ahead)
-    again = shlex.join(["python", "-m", "complearn.launch", options.run, *options.stacked])
+    again = shlex.join(["python", "-m", "complearn.launch", *_command_of(options, together=False), *options.stacked])
     try:
         if max(options.nodes, options.processes) > 1:
             return _start_together(options)
@@ -217,8 +217,8 @@ def main(
                 print(f"{each.path}: done, {each.done['step']} steps")
         return 0
     except Stopped as stopped:
-        written = f"stopped at step {stopped.step}, checkpoints written; go on with: {again}"
-        print(written if options.stacked else stopped, file=sys.stderr)
+        written = "checkpoints written" if options.stacked else "checkpoint written"
+        print(f"stopped at step {stopped.step}, {written}; go on with: {again}", file=sys.stderr)
         return 128 + stopped.number
     except KeyboardInterrupt:
         print(f"interrupted between two checkpoints; go on with: {again}", file=sys.stderr)

@@ -180,6 +180,16 @@ def test_every_stage_is_a_map_with_the_clusters_of_all(stages):
     assert table.label.iloc[0] == "circle solid red"
 
 
+@pytest.mark.parametrize("of", ["images", "stages"])
+def test_a_class_that_is_called_label_is_one_to_colour_by(stages, of):
+    "Names of a map's own columns are left to them."
+    pairs = read("trifeature", samples=2, shapes=3, textures=2, colours=3)
+    pairs = [replace(pair, labels={"label": pair.labels["shape"], "x": "1"}) for pair in pairs]
+    table = map_points(stages, pairs, of, clusters=3)
+    assert list(table["class"]) == [pair.labels["label"] for pair in pairs]
+    assert table.label.iloc[0] == "circle 1" and (table["x of the pair"] == "1").all() and table.x.dtype == np.float32
+
+
 def test_some_points_in_another_order(stages):
     pairs = read("trifeature", samples=1, shapes=2, textures=2, colours=2)
     points = read_points(stages, pairs, "images")[""]

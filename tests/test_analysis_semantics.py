@@ -22,6 +22,7 @@ from complearn.analysis.words import (
     silhouette,
     spaces,
 )
+from complearn.core.runs import split_name
 from complearn.data.lexicons.formats import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
@@ -30,7 +31,6 @@ from complearn.evaluation.tasks.glue.probes import Glue, _metric_interval
 from complearn.models import wordspace
 from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
-from complearn.training.runs.snapshots import split_name
 
 
 def drawn(*shape, seed=0):

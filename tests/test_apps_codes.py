@@ -274,6 +274,8 @@ def test_what_fails_says_what_to_do_and_changes_nothing(folder):
         ({"action": "keep_code", "code": 64, "on": True}, "codes are 0 to 63"),
         ({"action": "keep_code", "code": -1, "on": True}, "codes are 0 to 63"),
         ({"action": "scale_code", "code": 3, "factor": 0}, "query"),
+        ({"action": "scale_code", "code": 64, "factor": 0}, "codes are 0 to 63"),
+        ({"action": "scale_code", "code": 3, "factor": -1}, "a factor is a number from 0 to below a million"),
         ({"action": "nonsense"}, "nonsense"),
         ({"action": "draw_map", "method": "tsne"}, "pca, umap"),
         ({"action": "compare", "on": True, "panel": 0}, "no compare key 'panel'"),
@@ -391,6 +393,16 @@ def renumbered(store, order, keep=1.0):
     weights.data = weights.data * (np.random.default_rng(0).random(len(weights.data)) < keep)
     vars(other).update(by_item=weights, by_code=weights.tocsc())
     return other
+
+
+def test_an_open_image_stays_open_only_in_a_model_of_the_same_images(store):
+    "Others may have the same captions."
+    others = replace(store, about=store.about | {"image_ids": [f"other {name}" for name in store.about["image_ids"]]})
+    controller = CodesController(code_sources(stores={"one": store, "again": store, "others": others}))
+    for model in ("one", "again", "others"):
+        controller.handle({"action": "open_model", "source": model})
+        assert controller.panels[0].item == (5 if model == "again" else None)
+        controller.handle({"action": "open_image", "item": 5})
 
 
 def test_codes_are_matched_by_what_they_fire_on(store):
@@ -532,6 +544,11 @@ def test_opening_a_code_in_surgery_lists_it_and_changes_nothing(folder):
     again = CodesController(code_sources(folder))
     again.restore(controller.address())
     assert again.panels[0].factors == controller.panels[0].factors, "and in the view's address"
+    for factor in (0.0000125, 0.3333333333, 250_000):
+        controller.handle({"action": "scale_code", "code": absent, "factor": factor})
+        again.restore(controller.address())
+        assert again.panels[0].factors[absent] == pytest.approx(factor, abs=1e-6)
+        assert again.panels[0].factors == controller.panels[0].factors
     [(content, _)] = controller.handle({"action": "reset_surgery"})
     assert absent not in content["codes"]["code"] and controller.panels[0].factors == {}
 
@@ -836,6 +853,7 @@ time.sleep(120)"""
         (["search", "--runs", __file__], f"--runs {__file__} is a file; give the folder with trained models"),
         (["edits", "--captions", "none.csv"], "--captions none.csv is not a file that exists"),
         (["concepts", "--graph", "none"], "--graph none is not a folder that exists"),
+        (["runs", "--results", __file__], "no app takes --results; complearn report and complearn check read files"),
         (["review"], "review needs --edits: the file of edits to review, written by"),
     ],
 )
@@ -844,6 +862,17 @@ def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys, monkey
     with pytest.raises(SystemExit):
         server.main(arguments)
     assert message in capsys.readouterr().err
+
+
+def test_the_launcher_knows_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "results").mkdir()
+    for runs, expected in (
+        (["~/results"], str(tmp_path / "results")),
+        (2 * ["~/results"], 2 * [str(tmp_path / "results")]),
+    ):
+        options = dict.fromkeys(server.OPTIONS) | {"runs": runs}
+        assert server._app_settings("search", options) == {"runs": expected}
 
 
 CELLS = ["from complearn.apps.codes.controller import codes", "explorer = codes(runs={!r})\nexplorer"]

@@ -326,6 +326,10 @@ def test_graph_writes_what_is_counted_and_asks_a_graph_that_is_there(files, caps
         (["graph", "captions.csv"], "captions.csv is no graph; name a folder for it"),
         (["graph", "graph"], "nothing is asked of graph; name a file, e.g. --phrases"),
         (["graph", "graph", "other"], "graph is a graph; leave other out"),
+        (
+            ["graph", "graph", "--phrases", "p.csv", "--prune", "0.1", "--column", "text"],
+            "graph is a graph already, and --prune, --column says how one is made; give the captions and a folder",
+        ),
         (["graph", "graph", "--export", "graph.png"], r"graph.png: a network is written as .graphml or .json"),
         (["graph", "graph", "--entailments", "e.csv", "--threshold", "2"], "above 0 and up to 1, not 2.0"),
     ],

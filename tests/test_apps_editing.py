@@ -164,6 +164,17 @@ def test_a_scene_shows_both_pictures_and_a_model_scores_both_captions_on_them():
     )
 
 
+def test_an_edit_that_is_made_again_has_the_scores_of_the_open_model():
+    app = edits([world_from("small").pair("test", 6)], models={"vowels": Lengths(), "others": Lengths()})
+    asked(app.controller, "open_item", item=0)
+    for model in ("vowels", "others", "vowels"):
+        asked(app.controller, "open_model", source=model)
+        asked(app.controller, "call", operator="swap_att", choice=0)
+        assert app.controller.record.model == model
+        asked(app.controller, "undo")
+    assert [record.model for record in app.controller.history] == ["vowels", "others"]
+
+
 @with_spacy
 def test_what_was_made_is_saved_as_lines_that_training_reads(tmp_path):
     app = edits([Pair(None, CAPTIONS[0], "7", "7.jpg")])

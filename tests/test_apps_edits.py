@@ -342,6 +342,40 @@ def test_a_filter_that_leaves_little_says_why(captions, remark, tmp_path):
     assert remark in _filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")[1]
 
 
+def test_plausible_negatives_keep_their_own_scores(tmp_path, monkeypatch):
+    negatives = ["a horse rides a man", "a horse rides one man"]
+    made = [EDIT | {"caption": text} for text in negatives]
+    scores = {"fluency": [0.1, 0.2], "truth": [None, 0.4]}
+    edited = EditedCaption("1", "1", "a man rides a horse", negatives, edits=made, **scores)
+    (tmp_path / "edits.jsonl").write_text(json.dumps(plain(edited)) + "\n")
+    (tmp_path / "corpus.txt").write_text("a man rides a horse to town\n")
+    monkeypatch.setattr("complearn.apps.edits.command.plausible_edits", lambda *given: [1])
+    path, _ = _filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")
+    (record,) = read_edits(path)
+    assert (record.negatives, record.fluency, record.truth, record.margin) == (negatives[1:], [0.2], [0.4], [])
+
+
+@with_spacy
+@pytest.mark.parametrize("ending", ["csv", "tsv", "tar"])
+def test_a_table_names_the_files_of_pictures_and_not_their_ids(tmp_path, ending, capsys):
+    for k in range(2):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / f"{k}.png")
+    lines = "".join(f"{k + 7},{k}.png,A black dog number {k} chases a white cat.\n" for k in range(2))
+    (tmp_path / "captions.csv").write_text(f"image_id,image,caption\n{lines}")
+    command = ["--quiet", "--operators", "swap_att"]
+    assert main([str(tmp_path / "captions.csv"), str(tmp_path / f"neg.{ending}"), *command]) == 0
+    assert "without the file of a picture" not in capsys.readouterr().out
+    if ending == "tar":
+        assert len(read("webdataset", shards=str(tmp_path / "neg-00000.tar"), text="json")) == 2
+        return
+    table = pd.read_csv(tmp_path / f"neg.{ending}", sep="\t" if ending == "tsv" else ",")
+    assert list(table.filepath) == ["0.png", "1.png"]
+    assert [record.image_id for record in read_edits(tmp_path / "neg.jsonl")] == ["7", "8"]
+    (tmp_path / "texts.txt").write_text("A black dog chases a white cat.\n")
+    assert main([str(tmp_path / "texts.txt"), str(tmp_path / f"other.{ending}"), *command]) == 0
+    assert "1 caption without the file of a picture, so filepath holds what" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "caption, named",
     [

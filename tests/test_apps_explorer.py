@@ -79,6 +79,14 @@ def test_a_concept_shows_its_parts_its_wholes_its_relations_and_its_pictures():
     ]
 
 
+def test_a_page_of_pictures_that_is_not_there_is_the_last_one():
+    app = concepts(make_pairs())
+    asked(app, "open_concept", text="grass")
+    assert asked(app, "show_page", start=99)["pictures"]["start"] == 1 == app.controller.view.start
+    again = concepts(make_pairs(), view=app.view)
+    assert again.controller.view == app.controller.view
+
+
 def test_an_address_of_before_has_its_views_selection():
     app = concepts(make_pairs())
     assert app.selection.empty and "open one" in str(pytest.raises(ValueError, lambda: app.relations).value)

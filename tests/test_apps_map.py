@@ -115,6 +115,15 @@ def test_a_selection_survives_another_colour_another_kind_of_the_same_points_and
     ]
 
 
+def test_one_colour_stays_one_colour_in_another_drawing(stages):
+    controller = controller_of(stages)
+    assert controller.colour == "shape"
+    asked(controller, "colour_by", column="")
+    for action, arguments in (("show_points", {"of": "stages"}), ("place_points", {"method": "pca"})):
+        asked(controller, action, **arguments)
+        assert controller.colour == "", action
+
+
 def test_what_cannot_be_shown_says_what_to_do_and_changes_nothing(stages):
     controller = controller_of(stages)
     before = controller.state()

@@ -8,7 +8,7 @@ import pytest
 from browser import open_chromium
 from conftest import ROOT
 
-from complearn.apps.pages import join_script, join_style, make_page, read_static
+from complearn.apps.pages import join_script, join_style, make_page, read_static, save_page
 
 STATIC = ROOT / "complearn" / "apps" / "static"
 
@@ -90,3 +90,14 @@ export default { render };
 def test_the_files_are_installed_with_the_package():
     text = (ROOT / "setup.py").read_text()
     assert '"apps/static/*"' in text and {path.suffix for path in STATIC.iterdir()} == {".js", ".css", ".html", ".j2"}
+
+
+def test_a_page_is_saved_where_the_browser_does_not_end(tmp_path, monkeypatch, capsys):
+    def run(words, timeout, **options):
+        raise subprocess.TimeoutExpired(words, timeout)
+
+    monkeypatch.setattr("complearn.core.figures.find_browser", lambda: "chromium")
+    monkeypatch.setattr("complearn.apps.pages.subprocess.run", run)
+    assert save_page("<p>page</p>", tmp_path / "view.png") == [tmp_path / "view.html"]
+    assert (tmp_path / "view.html").read_text() == "<p>page</p>"
+    assert "chromium drew none (it did not end within 90 seconds)" in capsys.readouterr().out

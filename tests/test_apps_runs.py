@@ -40,7 +40,7 @@ from complearn.apps.codes.controller import codes
 from complearn.apps.codes.messages import CodesAddress
 from complearn.apps.edits.messages import EditsAddress
 from complearn.apps.map.messages import MapAddress
-from complearn.apps.runs.answers import number_of_questions
+from complearn.apps.runs.answers import number_of_questions, onward_lines
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
 from complearn.apps.runs.messages import _setting_title, difference_message, questions_text
@@ -49,6 +49,7 @@ from complearn.core.config import RequestError
 from complearn.core.own_files import ForeignFile
 from complearn.core.results import Result, row
 from complearn.core.runs import Run, differing_values, runs_table, training_process
+from complearn.data.benchmarks.items import Choice
 from complearn.data.readers.photo_folders import read_photos
 from complearn.evaluation.bench.judging import ask_models, judged_models, new_questions, own_questions
 from complearn.language.edits.base import operator_title
@@ -496,6 +497,33 @@ def test_a_score_says_what_guessing_gets_and_whether_it_is_that(tmp_path):
     assert above["note"] == "" and above["about"].endswith("guessing gets 50.0")
 
 
+def test_each_study_has_the_chance_level_of_its_own_galleries(tmp_path):
+    "On the page and in the notebook that is exported; counts and marks of the tasks are no scores."
+    about = ("held out/retrieval", "image_to_text")
+    for name, size in (("a", 400), ("b", 20)):
+        rows = [row("clip", 0, "end", 10, *about, "r@1", 0.4, low=0.3, high=0.5, n=100)]
+        rows += [row("clip", 0, "end", 10, *about, "blind_flag", 1, n=100)]
+        rows += [row("chance", None, None, None, *about, "r@1", 1 / size, n=100)]
+        rows += [row("chance", None, None, None, *about, "gallery", size, n=100)]
+        Result({"rows": {}}, rows).write(tmp_path / name / "study")
+    page = RunsController(tmp_path)
+    asked(page, "pick_these", names=["a/study/results.json", "b/study/results.json"])
+    asked(page, "show_panel", panel="scores")
+    scores = asked(page, "choose_questions", name="held out/retrieval")["scores"]
+    assert len(scores["columns"]) == 1
+    of_clip = {line["label"]: line["cells"][0] for line in scores["rows"] if line["label"].endswith("clip")}
+    assert [cell["text"] for cell in of_clip.values()] == ["40.0", "40.0"]
+    levels = [cell["about"].rpartition("; ")[2] for cell in of_clip.values()]
+    assert levels == ["guessing gets 0.2", "guessing gets 5.0"]
+    exported = json.loads(asked(page, "export_notebook")["file"]["text"])
+    (cell,) = [cell for cell in exported["cells"] if "answers_table" in "".join(cell["source"])]
+    space = {}
+    exec("".join(cell["source"]), space)
+    table = space["table"]
+    assert list(table["a/study/results.json, chance"]) == [0.2] and list(table["b/study/results.json, chance"]) == [5]
+    assert "chance" not in table
+
+
 def test_runs_share_a_curve_only_if_they_differ_in_the_seed_alone(tmp_path):
     for place in ("a/x/runs/clip-s0", "b/x/runs/clip-s0", "b/x/runs/clip-s1", "slow", "fast"):
         make_run(tmp_path / place, lr=0.01 if place == "fast" else 0.001)
@@ -781,6 +809,27 @@ def test_an_answer_leads_on_to_the_other_apps(trained_pair):
     ]
 
 
+def test_captions_to_edit_are_named_where_they_lie_next_to_the_photos(album, tmp_path):
+    "Those of COCO lie in a file elsewhere, and its folder of photos has none."
+    photos = tmp_path / "val2017"
+    photos.mkdir()
+    shutil.copy(album / "0.png", photos)
+    choice = Choice("swap_obj", (photos / "0.png",), ("a dog on a mat", "a mat on a dog"), "1")
+    for number, (data, named) in enumerate(
+        (
+            ({"name": "coco", "args": {"images": str(photos), "annotations": "captions.json"}}, []),
+            ({"name": "folder", "args": {"folder": str(album)}}, [str(album)]),
+        )
+    ):
+        run = Run.create(
+            tmp_path / "runs" / f"clip-s{number}", {"method": {"name": "clip"}, "data": data, "seed": number}
+        )
+        lines = {line["title"]: line["command"] for line in onward_lines(run, choice)}
+        words = shlex.split(lines["Edits of the right caption"])
+        assert [words[k + 1] for k, word in enumerate(words) if word == "--captions"] == named
+        assert "--gallery" in lines["Search with the right caption"]
+
+
 @pytest.mark.slow
 def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
     runs_there = complearn.study(["clip", "codebook_clip"], album, preset="smoke", steps=2, out=tmp_path / "study")
@@ -966,6 +1015,30 @@ def test_a_training_is_stopped_after_a_question(folder, holder):
     assert page.find("stopped-s0").state == "stopped"
 
 
+def test_of_several_runs_those_are_stopped_resumed_or_deleted_that_can_be(folder, holder, monkeypatch):
+    "Deleted are all of them or none."
+    started = []
+
+    def start(run, words, env):
+        started.append(run.path)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr("complearn.training.runs.sweep.start", start)
+    page = RunsController(folder)
+    page.look()
+    names = ["waiting-s0", "study/runs/clip-s0", "stopped-s0"]
+    said = refusal(page, "delete", names=names, sure=True)
+    assert "stopped-s0 is in training; stop it first; nothing was deleted" in said
+    assert all((folder / name).is_dir() for name in names)
+    assert asked(page, "stop", names=names)["question"]["names"] == ["stopped-s0"]
+    assert asked(page, "resume", names=names)["question"]["names"] == ["waiting-s0"]
+    assert asked(page, "resume", names=names, sure=True)["told"]["text"].startswith("started 1;")
+    assert started == [folder / "waiting-s0"]
+    page.children["waiting-s0"].wait()
+    asked(page, "stop", names=names, sure=True)
+    assert holder.wait(20) == 7
+
+
 def test_a_number_in_a_lock_that_nobody_holds_is_not_stopped(folder):
     """The number may belong to another program by now."""
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -1031,8 +1104,11 @@ def test_a_run_is_deleted_after_a_question_with_its_notes(folder):
     asked(page, "write_note", text="gone")
     question = asked(page, "delete")["question"]
     assert (folder / "stopped-s0").is_dir() and "This cannot be undone" in question["text"]
+    page.wins = {page._asked_of(page.selected): {}}
+    again = replace(page.selected[0], date=page.selected[0].date + 1)
+    assert page._asked_of([again]) not in page.wins, "a run of the same name and step that was trained again"
     table = asked(page, "delete", names=question["names"], sure=True)["table"]
-    assert not (folder / "stopped-s0").exists() and "stopped-s0" not in Memory(folder).notes
+    assert not (folder / "stopped-s0").exists() and "stopped-s0" not in Memory(folder).notes and not page.wins
     assert "stopped-s0" not in [line["name"] for line in table["rows"]] and not table["selected"]
 
 

@@ -37,11 +37,16 @@ from browser import (
 )
 from PIL import Image
 
+from complearn.analysis.codes.store import code_sources
 from complearn.apps.addresses import write_address
+from complearn.apps.concepts.sources import concept_models
 from complearn.apps.edits.controller import edits
+from complearn.apps.map.sources import map_sources
 from complearn.apps.search.controller import SearchController, _hits_table, _selection_table, search
+from complearn.apps.search.messages import SearchAddress
 from complearn.apps.search.sources import _run_source, search_sources
 from complearn.apps.serving import EXTENSIONS, OPTIONS, _app_settings, serving
+from complearn.apps.stages.sources import stage_sources
 from complearn.core.plugins import import_declared
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
@@ -417,7 +422,7 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
 
     def source_of(name, model):
         config = {"method": {"name": "clip", "args": {}}, "model": model, "data": {"name": "generated"}, "train": {}}
-        return _run_source(Run.create(tmp_path / name, config), lambda: [])
+        return _run_source(Run.create(tmp_path / name, config), name, lambda: [])
 
     for name, model, reason in (
         ("stage2", {"kind": "grounded"}, "search heads"),
@@ -1508,7 +1513,7 @@ def test_a_run_of_composer_is_listed_with_the_reason(tmp_path):
         "model": {"kind": "composer"},
         "data": {"name": "generated", "args": {}},
     }
-    source = _run_source(Run.create(tmp_path / "composer-s0", config), None)
+    source = _run_source(Run.create(tmp_path / "composer-s0", config), "composer-s0", None)
     assert not source.can_search and "has no vector of either; choose a dual encoder to search with" in source.state
 
 
@@ -1528,3 +1533,42 @@ def test_a_run_that_is_named_offers_the_weights_of_its_earlier_phases_to_search_
     page = search(runs=run.path, index=tmp_path / "index", view={"model": names[1], "text": "a red circle"})
     assert page.view["model"] == names[1] and page.view["text"] == "a red circle"
     assert edits(["a dog on a bed"], runs=run.path, view={"model": names[1]}).view["model"] == names[1]
+
+
+def test_an_address_means_a_picture_of_the_gallery_as_it_is(place, tmp_path):
+    "A query of before, of the picture that had this number then, is another one."
+    gallery = shutil.copytree(place / "gallery", tmp_path / "gallery")
+    controller = SearchController(search_sources(gallery, oracle(place), index=tmp_path / "index"), page_size=5)
+    controller.handle({"action": "search_picture", "item": 4})
+    controller.handle({"action": "search_text", "text": "horse"})
+    former = controller.history[0].picture.name
+    (gallery / controller.gallery.named(0)).unlink()
+    controller.handle({"action": "refresh"})
+    controller.restore(SearchAddress(picture=4))
+    assert controller.query.picture.name == controller.gallery.named(4) != former
+    controller.restore(SearchAddress(picture=3))
+    assert controller.query is controller.history[0] and controller.query.picture.name == former
+
+
+def test_captions_are_checked_again_where_a_picture_is_another_under_its_name(with_album, album, monkeypatch):
+    asked = []
+    monkeypatch.setattr("complearn.apps.search.controller.check_captions", lambda *given: asked.append(given))
+    monkeypatch.setattr("complearn.apps.search.controller.caption_remark", lambda check: "")
+    opened(with_album)
+    with_album.handle({"action": "refresh"})
+    assert len(asked) == 1
+    first, second = sorted(album.glob("*.png"))[:2]
+    shutil.copy(first, second)
+    with_album.handle({"action": "refresh"})
+    assert len(asked) == 2
+
+
+def test_runs_of_one_name_are_told_apart_in_every_app(tmp_path):
+    "By the parts of their paths that differ; a run of another name keeps its own."
+    for place in ("a/runs/clip-s0", "b/runs/clip-s0", "b/runs/clip-s1"):
+        Run.create(tmp_path / place, training_runs.config({"name": "clip", "args": {"steps": 2}}))
+        (tmp_path / place / "config.json").write_text('{"made": ')  # every app lists a damaged run with its reason
+    for sources in (code_sources, search_sources, map_sources, stage_sources, concept_models):
+        listed = sources(runs=[tmp_path / "a", tmp_path / "b"])
+        assert [source.name for source in listed] == ["a/clip-s0", "b/clip-s0", "clip-s1"], sources.__name__
+        assert [source.name for source in sources(runs=tmp_path / "a")] == ["clip-s0"]

@@ -217,6 +217,25 @@ def test_pages_of_anchors_follow_the_anchor(model):
     assert asked(app, "move", step=-1)["stages"]["anchor"] == 53
 
 
+def test_a_page_of_anchors_that_is_not_there_is_the_last_one(model):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    asked(app, "connect")
+    asked(app, "show_page", start=10**6)
+    assert app.controller.view.start == len(PAIRS) - 1
+    assert stages(model, pairs=PAIRS, clusters=3, view=app.view).view == app.view
+
+
+def test_photos_for_a_model_leave_the_images_of_runs_alone(model, tmp_path, monkeypatch):
+    config = {"method": {"name": "multistage_clip"}, "model": {"kind": "stages"}, "seed": 0}
+    Run.create(tmp_path / "multistage-s0", config)
+    given = []
+    monkeypatch.setattr(
+        "complearn.apps.stages.sources._run_source", lambda run, name, pairs, *_, **__: given.append(pairs)
+    )
+    sources = stage_sources(model, tmp_path, gallery=PAIRS)
+    assert given == [None, PAIRS] and sources[0]._pairs() is PAIRS
+
+
 def test_what_cannot_be_shown_says_what_to_do(model, tmp_path):
     app = stages(model, pairs=PAIRS, clusters=3)
     for action, arguments, remedy in (

@@ -23,6 +23,7 @@ from complearn import api, command
 from complearn.core.caches import write_cache
 from complearn.core.files import CACHE_MARK, cache_dir
 from complearn.core.plugins import Registry, _declared_names, check_declared
+from complearn.core.results import Result
 from complearn.core.runs import Run, find, training_process
 from complearn.data.divergence.measure import read_split
 from complearn.data.fixtures.specimens import write_benchmarks
@@ -70,6 +71,10 @@ MISTAKES = {
     "study iterated_learning.ipynb --preset dmo": "no preset 'dmo' (did you mean 'demo'?)",
     "study iterated_learning.ipynb -p preset": "a notebook's parameter is NAME=VALUE, not 'preset'",
     "study clip -p steps=3": "--parameter belongs to a notebook",
+    "study iterated_learning.ipynb --seeds 3 --pairs photos --json": "takes no --pairs, --seeds, --json; give its",
+    "study clip --benchmarks photos": "study: benchmarks are named with their readers, as {{swaps: {{name: folder",
+    "judge photos --limit 3 --probe": "judge: limit, probe belongs to a folder of benchmarks, and none is named",
+    "export photos mine --alpha 0.3": "an average with the start, and there is no start; name one",
     "runs fotos": "fotos is not a folder",
     "report fotos": "there is no {folder}/fotos",
     "open code": "no app 'code' (did you mean 'codes'?)",
@@ -272,6 +277,35 @@ def test_a_pretrained_clip_is_judged_before_and_after(album, tmp_path, here, cap
     assert Run.open(tmp_path / "out" / "runs" / "clip-s0").config["model"]["vision"]["frozen"]
 
 
+def test_a_start_is_judged_with_the_activation_that_it_is_trained_with(trained, monkeypatch):
+    "Both sets of questions, whose settings are joined by data set and by model."
+    asked = []
+
+    def judge(models, benchmarks=None, **how):
+        asked.append(how)
+        data = "sugarcrepe" if benchmarks else "held out/retrieval"
+        setting = {
+            "models": [{"method": name} for name in models],
+            "questions": {data: 4},
+            "overlap": {"policy": "drop", "report": {"negclip": f"of {data}"}, "dropped": {data: 1}, "not checked": {}},
+            "blind_ngram": {"captions": len(data)},
+            "captions_cut": {"negclip": {data: {"captions": 4, "cut": 0}}},
+        }
+        return Result(setting, [])
+
+    monkeypatch.setattr(command.api, "judge", judge)
+    given = {"start": "ViT-B-32:mine.pt", "average": None, "hold_out": 0.1, "device": "cpu", "quick_gelu": True}
+    (run,) = find(trained)
+    setting = command._ask_trained(run, given, "data/").setting
+    assert asked == 2 * [{"device": "cpu", "quick_gelu": True}]
+    counts = {"held out/retrieval": 4, "sugarcrepe": 4}
+    assert setting["questions"] == counts and set(setting["captions_cut"]["negclip"]) == set(counts)
+    overlap = {"policy": "drop", "dropped": dict.fromkeys(counts, 1), "not checked": {}}
+    assert setting["overlap"] == {**overlap, "report": {"negclip": "of held out/retrieval; of sugarcrepe"}}
+    assert setting["blind_ngram"] == {"own questions": {"captions": 18}, "benchmarks": {"captions": 10}}
+    assert len(setting["models"]) == 2 and setting["configuration"] == run.config
+
+
 def test_runs_are_judged_listed_and_checked(trained, tmp_path, capsys):
     run = str(trained / "runs" / "negclip-s0")
     assert command.main(["judge", run, "--device", "cpu", "--json"]) == 0
@@ -285,6 +319,8 @@ def test_runs_are_judged_listed_and_checked(trained, tmp_path, capsys):
     told = capsys.readouterr().out
     for name in ("results.json", "results.report.html"):
         assert str(tmp_path / "kept" / name) in told and (tmp_path / "kept" / name).is_file()
+    assert command.main(["judge", run, "--device", "cpu", "--out", str(tmp_path / "mine.json")]) == 0
+    assert f"the numbers: {tmp_path / 'mine.json'}\n" in capsys.readouterr().out and (tmp_path / "mine.json").is_file()
     assert command.main(["runs", str(trained)]) == 0 and "negclip" in capsys.readouterr().out
     assert command.main(["runs", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "done"

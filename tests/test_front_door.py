@@ -16,13 +16,14 @@ import training_runs
 from PIL import Image
 
 import complearn
+from complearn.api import _check_models, _pictures
 from complearn.core.config import RequestError
 from complearn.core.files import photo_reader
 from complearn.core.results import Result
 from complearn.core.runs import Run
 from complearn.data.fixtures.specimens import _write_shard, write_benchmarks
 from complearn.data.readers.held_out import held_out_part, write_source
-from complearn.data.readers.registry import read_source
+from complearn.data.readers.registry import read_gallery, read_source
 from complearn.evaluation.bench import judging
 from complearn.evaluation.bench.bench import judge as judge_bench
 from complearn.evaluation.bench.judging import answers_table, judged_models, with_intervals
@@ -85,6 +86,19 @@ def test_a_model_to_search_with_is_called_by_its_run(run, photos, tmp_path):
         assert [source.name for source in app.controller.sources] == [name]
     app.run_action("search_picture", item=0)
     assert set(app.hits.model) == {"mine"}
+
+
+def test_captions_next_to_pictures_are_read_in_a_gallery(photos, tmp_path):
+    "As a training reads them; a text next to few of many pictures is no caption."
+    for number in range(3):
+        shutil.copy(photos / f"{number}.png", tmp_path)
+        (tmp_path / f"{number}.txt").write_text(f"a square number {number}\n")
+    expected = [f"a square number {number}" for number in range(3)]
+    for read_pairs in (read_gallery, lambda folder: _pictures(folder, "maps")):
+        assert [pair.caption for pair in read_pairs(tmp_path)] == expected
+    (tmp_path / "1.txt").unlink()
+    pictures = read_gallery(str(tmp_path))
+    assert [pair.caption for pair in pictures] == [None] * 3 and "captions are not read" in str(pictures.report)
 
 
 def test_captions_are_taken_as_a_folder_as_a_path_and_as_pairs(photos):
@@ -171,6 +185,14 @@ def test_a_file_of_captions_that_is_not_there_is_an_error_at_once(tmp_path, name
         FileNotFoundError, match=f"{name}: there is no file .*cap.csv; give a file of captions, a folder"
     ):
         getattr(complearn, name)(tmp_path / "cap.csv")
+
+
+def test_a_folder_that_exists_is_a_model_whatever_its_name(run, tmp_path):
+    for name in ("lr=0.001/clip-s0", "anna@uni/clip-s0"):
+        shutil.copytree(run, tmp_path / name)
+        _check_models([tmp_path / name, f"mine={tmp_path / name}", f"{tmp_path / name}@contrastive"], "judge")
+        with pytest.raises(FileNotFoundError, match=f"judge: there is no {tmp_path}/.*/typo; give a run's folder"):
+            _check_models(str(tmp_path / name / "typo"), "judge")
 
 
 def test_what_is_no_model_and_what_are_no_pairs_are_errors_at_once(photos, run):

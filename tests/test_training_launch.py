@@ -504,6 +504,7 @@ def test_an_interruption_that_a_library_makes_an_error_of_is_one_all_the_same(tm
 
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("complearn.launch.launch", build_schema)
-    assert main([str(tmp_path / "clip-s0"), "--quiet"]) == 130
-    assert "go on with: python -m complearn.launch" in capsys.readouterr().err
+    folder = str(tmp_path / "clip-s0")
+    assert main([folder, "--quiet", "--online", "--device", "cpu"]) == 130
+    assert f"go on with: python -m complearn.launch {folder} --device cpu --online --quiet" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before

@@ -7,7 +7,7 @@ import pytest
 import torch
 import training_runs
 
-from complearn.core.runs import Run
+from complearn.core.runs import Run, split_name
 from complearn.models.scoring import search_scorer
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.opening import find_models
@@ -17,7 +17,6 @@ from complearn.training.runs.snapshots import (
     latest_snapshot,
     run_fault,
     snapshots_of,
-    split_name,
 )
 
 

@@ -64,6 +64,9 @@ def make_page(
     )
 
 # %% ../../nbs/apps/pages.ipynb #c007
+_PATIENCE = 90.0  # seconds for a browser to draw a page
+
+
 def save_page(
     page: str,  # from `make_page`
     path: str | Path,  # with or without an ending
@@ -74,8 +77,6 @@ def save_page(
     path = Path(path).expanduser().absolute()
     if path.suffix.lower() in (".html", ".png"):
         path = path.with_suffix("")
-    else:
-        path = path
     html = write_bytes_atomic(path.with_name(path.name + ".html"), page.encode())
     from complearn.core.figures import find_browser  # with plotly and pandas, for which a launcher need not wait
 
@@ -92,9 +93,12 @@ def save_page(
             f"--screenshot={picture}",
             f"--window-size={width},{height}",
         ]
-        process = subprocess.run([*command, html.as_uri()], capture_output=True, text=True, timeout=90)
-        if not picture.exists():
+        try:
+            process = subprocess.run([*command, html.as_uri()], capture_output=True, text=True, timeout=_PATIENCE)
             reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
+        except subprocess.TimeoutExpired:
+            reason = f"it did not end within {_PATIENCE:g} seconds"
+        if not picture.exists():
             print(f"{html.name} is saved without a picture: {browser} drew none ({reason})")
             return [html]
         return [html, write_bytes_atomic(path.with_name(path.name + ".png"), picture.read_bytes())]

@@ -352,15 +352,19 @@ def _app_settings(
         if name not in parameters:
             import_declared("app")
             apps = [other for other in APPS if name in signature(APPS[other]).parameters]
+            if not apps:
+                raise RequestError(f"no app takes --{name}; complearn report and complearn check read files of results")
             *others, last = sorted(apps)
             named = f"{', '.join(others)} and {last}" if others else last
             raise RequestError(f"--{name} belongs to {named}; leave it out for {app}")
+        if isinstance(path, str) and not path.lstrip().startswith("{"):
+            path = str(Path(path).expanduser())
         if isinstance(path, list):
             if "Sequence" not in str(parameters[name].annotation):
                 raise RequestError(f"{app} shows one {kind}, and --{name} is given {len(path)} times; give it once")
             for item in path:
                 _app_settings(app, {**options, name: item})  # says what is wrong with it
-            settings[name] = [str(Path(item).resolve()) for item in path]
+            settings[name] = [str(Path(item).expanduser().resolve()) for item in path]
             continue
         if name == "captions" and Path(path).is_dir() and (source := photo_reader(Path(path).resolve())) is not None:
             path = json.dumps(source)  # a folder of photos

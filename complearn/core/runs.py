@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RUN_DEFINITION', 'CONTINUED', 'LOG_REMEDY', 'runs_below', 'differing_values', 'differences', 'check_log',
-           'folder_name', 'Run', 'find', 'training_process', 'runs_table']
+           'folder_name', 'Run', 'find', 'short_names', 'run_names', 'split_name', 'training_process', 'runs_table']
 
 # %% ../../nbs/core/runs.ipynb #c002
 import json
@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -457,6 +457,61 @@ def find(
             except ValueError:
                 continue  # a config.json of something else, such as a saved model
     return runs
+
+# %% ../../nbs/core/runs.ipynb #rn02
+def short_names(
+    paths: Sequence[str],  # different ones
+) -> list[str]:  # different ones too
+    "Return what tells paths apart: their last parts, else the parts between those that all share, else longer ends."
+    parts = [Path(path).parts for path in paths]
+    if len({entry[-1:] for entry in parts}) == len(parts):
+        return [entry[-1] for entry in parts]
+    shared = [len(os.path.commonprefix([entry[::step] for entry in parts])) for step in (1, -1)]
+    middles = [entry[shared[0] : len(entry) - shared[1]] for entry in parts]
+    if all(middles) and len(set(middles)) == len(middles):
+        return ["/".join(middle) for middle in middles]
+    for count in range(2, max(map(len, parts)) + 1):
+        ends = ["/".join(entry[-count:]) for entry in parts]
+        if len(set(ends)) == len(ends):
+            return ends
+    return list(paths)
+
+
+def run_names(
+    runs: Sequence[Run],  # that are shown together
+) -> list[str]:  # of each run; different for different folders
+    "Return the names of the runs' folders; where two have the same, with what tells their paths apart in front of it."
+    paths_by_name: dict[str, list[str]] = {}
+    for run in runs:
+        paths_by_name.setdefault(run.path.name, []).append(str(run.path))
+    names = {}
+    for name, paths in paths_by_name.items():
+        paths = list(dict.fromkeys(paths))
+        for path, short in zip(paths, short_names(paths)):
+            names[path] = short if Path(short).name == name else f"{short}/{name}"
+    return [names[str(run.path)] for run in runs]
+
+# %% ../../nbs/core/runs.ipynb #sn02
+def split_name(
+    name: str,  # [label=]source[@phase]
+) -> tuple[str, str, str]:  # label, source, phase; empty where the name does not say it
+    "The parts of a model's name; a file or a folder that exists keeps its whole name."
+    if Path(name.strip()).expanduser().exists():
+        return ("", name.strip(), "")
+    label, equals, rest = name.partition("=")
+    label, rest = (label.strip(), rest) if equals and "/" not in label and ":" not in label else ("", name)
+    source, at, phase = rest.rpartition("@")
+    if at and "/" not in phase and not _names_path(rest):
+        return (label, source.strip(), phase.strip())
+    return (label, rest.strip(), "")
+
+
+def _names_path(
+    text: str,  # what a person types, perhaps MODEL:PATH
+) -> bool:
+    "Whether a text, or its part after the first colon, is a file or a folder."
+    paths = (text.strip(), text.partition(":")[2].strip())
+    return any(Path(path).expanduser().exists() for path in paths if path)
 
 # %% ../../nbs/core/runs.ipynb #rt02
 def training_process(

@@ -38,7 +38,7 @@ from complearn.core.files import (
     write_json,
 )
 from ...core.hashes import hash_files
-from ...core.runs import Run, find
+from ...core.runs import Run, find, run_names
 from ...data.images import load_images
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
@@ -423,9 +423,8 @@ def code_sources(
         places = list(runs or [])
     members = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
     sources = [_run_source(run, pairs, n) for run in members]
-    for source, run in zip(sources, members):
-        if [other.path.name for other in members].count(run.path.name) > 1:
-            source.name = f"{run.path.parent.name}/{source.name}"
+    for source, name in zip(sources, run_names(members)):
+        source.name = name
     for name, model in (models or {}).items():
         state = "a model in memory" if model.codebook is not None else "has no codebook"
         snapshots = ["now"] if model.codebook is not None else []

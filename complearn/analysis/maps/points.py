@@ -106,6 +106,19 @@ def _said_of(
     return [list(dict.fromkeys([*(values[k] for values in columns), *text])) for k, text in enumerate(texts)]
 
 
+_TAKEN = ("label", "caption", "image", "x", "y", "cluster", "score", "own caption first")  # columns of a map's points
+
+
+def _renamed(
+    attributes: Mapping[str, Sequence],  # of the pairs, by name
+) -> dict[str, Sequence]:  # a class that is called label is one to colour by
+    "Return attributes by names that no other column of a map has."
+    names = {name: name if name not in _TAKEN else f"{name} of the pair" for name in attributes}
+    if "label" in names and "class" not in names:
+        names["label"] = "class"
+    return {names[name]: values for name, values in attributes.items()}
+
+
 def _clusters(
     vectors: Float[np.ndarray, "point width"],  # of any length
     count: int,  # clusters; fewer where there are few points
@@ -178,7 +191,7 @@ def _encoded_points(
             sides["captions"] = encode_all(scorer, texts=captions, cache=True)
         vectors = one_vector(sides[of]).numpy()
         scores = _own_scores(scorer, sides["images"], sides["captions"], captions) if has_both else {}
-    attributes = common_labels(pairs)
+    attributes = _renamed(common_labels(pairs))
     if of == "captions":
         labels = captions
     else:
@@ -270,14 +283,15 @@ def _stage_points(
 ) -> dict[str, MapPoints]:  # by stage
     "Return images by the vectors of each stage."
     groups = stage_groups(model, pairs, max(1, min(clusters, len(pairs) // 2)))
-    described = [" ".join(values) for values in zip(*groups.attributes.values())]
+    attributes = _renamed(groups.attributes)
+    described = [" ".join(values) for values in zip(*attributes.values())]
     columns = {
         "label": described or [pair.caption or pair.id for pair in pairs],
         "caption": [pair.caption or "" for pair in pairs],
         "image": [_image_name(pair) for pair in pairs],
     }
-    columns |= {name: list(values) for name, values in groups.attributes.items()}
-    words = _said_of(pairs, groups.attributes)
+    columns |= {name: list(values) for name, values in attributes.items()}
+    words = _said_of(pairs, attributes)
     columns |= {
         f"cluster of {_stage_label(name)}": _named_clusters(part, words) for name, part in groups.groups.items()
     }

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from ...core.files import read_json
-from ...core.runs import Run
+from ...core.runs import Run, split_name
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import load_model
 from ...models.towers.base import TextTransformer
 from ...models.towers.factory import read_spec, text_tower
 from ...models.wordspace import WordSpace
-from ...training.runs.snapshots import Snapshot, find_snapshots, refuse_phase, split_name
+from ...training.runs.snapshots import Snapshot, find_snapshots, refuse_phase
 
 # %% ../../../nbs/analysis/words/spaces.ipynb #c004
 @dataclass

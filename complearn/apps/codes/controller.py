@@ -67,6 +67,9 @@ def _order_codes(
         panel.left_out = is_first.count(False) if any(is_first) else None
 
 # %% ../../../nbs/apps/codes/controller.ipynb #c006
+_DIGITS = 6  # of a factor, before and after its point
+
+
 def _read_factor(
     text: str,  # of an address
 ) -> tuple[int, float]:
@@ -75,6 +78,13 @@ def _read_factor(
     if not match:
         raise RequestError(f"a factor is a code and a number, such as 12:0.5, not {text!r}")
     return int(match[1]), float(match[2])
+
+
+def _factor_text(
+    factor: float,
+) -> str:  # as an address has it
+    "Return a factor as a decimal number."
+    return f"{factor:.{_DIGITS}f}".rstrip("0").rstrip(".")
 
 
 class CodesController(Controller):
@@ -134,7 +144,7 @@ class CodesController(Controller):
                 image=panel.item,
                 text=panel.query.get("text", ""),
                 query=panel.query.get("item"),
-                factors=tuple(f"{code}:{factor:g}" for code, factor in panel.factors.items()),
+                factors=tuple(f"{code}:{_factor_text(factor)}" for code, factor in panel.factors.items()),
                 scope=panel.scope,
                 kept=tuple(panel.selected),
             )
@@ -241,7 +251,9 @@ class CodesController(Controller):
         with self.opening(chosen.name):
             store = chosen.store(snapshot, lambda text: self.progress(text, panel))
             remark = chosen.remark(snapshot)
-        same = former.store is not None and former.store.about.get("captions") == store.about.get("captions")
+        same = former.store is not None and all(
+            former.store.about.get(name) == store.about.get(name) for name in ("captions", "image_ids")
+        )
         fresh = Panel(
             number,
             snapshot,
@@ -410,7 +422,10 @@ class CodesController(Controller):
         """Multiply a code's weight in the query; 0 switches it off, 1 takes the edit back. A code that is not among the
         heaviest stays in the list."""
         target = self.panel(panel)
-        factors = {**target.factors, code: factor}
+        self.check_code(target, code)
+        if not 0 <= factor < 10**_DIGITS:
+            raise RequestError(f"a factor is a number from 0 to below a million, and not {factor:g}")
+        factors = {**target.factors, code: round(factor, _DIGITS)}
         heaviest = query_codes(target)
         target.factors = {edited: times for edited, times in factors.items() if times != 1 or edited not in heaviest}
         return [surgery_message(target)]

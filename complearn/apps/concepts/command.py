@@ -405,6 +405,12 @@ def _graph_command(
     if is_graph:
         if not any(getattr(options, name) for name in (*_TABLES, "export")):
             raise RequestError(f"nothing is asked of {options.captions}; name a file, e.g. --phrases phrases.csv")
+        of_captions = [f"--{name}" for name in ("prune", "parses", "column") if getattr(options, name)]
+        if of_captions:
+            raise RequestError(
+                f"{options.captions} is a graph already, and {', '.join(of_captions)} says how one is made; give the "
+                f"captions and a folder: complearn graph CAPTIONS FOLDER"
+            )
         _write_tables(options, options.captions)
         return
     check_replaceable(options.folder, FILES)  # before the captions are parsed, which may take hours

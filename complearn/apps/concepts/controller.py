@@ -199,7 +199,9 @@ class ConceptsController(Controller):
     @action()
     def show_page(self, start: int = 0) -> list[Message]:
         "Show the pictures from a number on."
-        return self.change(start=start)
+        [(content, files)] = self.change(start=start)
+        self.view = replace(self.view, start=content["start"])  # as far as there are pictures
+        return [(content, files)]
 
     @action()
     def pick(self, image: str) -> list[Message]:

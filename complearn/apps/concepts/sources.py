@@ -17,7 +17,7 @@ import numpy as np
 from ..edits.captions import caption_pairs
 from ..search.sources import SearchSource
 from ...core.config import RequestError
-from ...core.runs import Run, find
+from ...core.runs import Run, find, run_names
 from ...data.divergence.measure import pairs_graph, pairs_parses
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
@@ -180,12 +180,9 @@ def concept_models(
         places = list(runs or [])
     candidates = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
     sources = []
-    for run in candidates:
+    for run, name in zip(candidates, run_names(candidates)):
         state = run_fault(run, lambda config: "")
-        sources.append(
-            SearchSource(
-                run.path.name, None if state else (lambda run=run: latest_snapshot(run).model()), lambda: [], state
-            )
-        )
+        opening = None if state else (lambda run=run: latest_snapshot(run).model())
+        sources.append(SearchSource(name, opening, lambda: [], state))
     of_models = [SearchSource(name, lambda model=model: model, lambda: []) for name, model in (models or {}).items()]
     return sources + of_models

@@ -39,7 +39,16 @@ from .exports import write_negatives
 from ...core.checksums import checksum
 from ...core.config import RequestError, check_choice, note_typed, parse_yaml, strict
 from ...core.device import pick_device
-from ...core.files import parsing, plain, read_json, temporary_folder, temporary_space, write_errors, write_json
+from complearn.core.files import (
+    IMAGE_COLUMNS,
+    parsing,
+    plain,
+    read_json,
+    temporary_folder,
+    temporary_space,
+    write_errors,
+    write_json,
+)
 from complearn.core.journals import (
     MOST_LINES,
     changed_lines,
@@ -71,6 +80,7 @@ from complearn.data.readers.edits import (
     review_command,
     training_command,
 )
+from ...data.readers.files import open_table
 from ...data.readers.registry import read
 from ...data.reports import Collector, Records, existing_path
 from ...data.word_tokenizer import normalize_caption
@@ -1125,8 +1135,15 @@ def _filter_plausible(
             plausible.setdefault(places[number][0], []).append(places[number][1])
     lines = []
     for k, record in enumerate(records):
-        chosen = [record.edits[i] for i in sorted(plausible.get(k, ()))]
-        lines.append(plain(replace(record, edits=chosen, negatives=[values["caption"] for values in chosen])))
+        numbers = sorted(plausible.get(k, ()))
+        chosen = [record.edits[i] for i in numbers]
+        measured = {name: getattr(record, name) for name in SCORES}
+        scores = {
+            name: [values[i] for i in numbers] if len(values) == len(record.edits) else []
+            for name, values in measured.items()
+        }
+        negatives = [values["caption"] for values in chosen]
+        lines.append(plain(replace(record, edits=chosen, negatives=negatives, **scores)))
     target = Path(path).with_suffix(".plausible.jsonl")
     write_journal(target, (f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in lines))
     n = sum(map(len, groups.values()))
@@ -1266,6 +1283,21 @@ def _read_rows_of(
     return pair_captions(pairs), _images_of(pairs) if scored else {}
 
 
+def _picture_files(
+    captions: Path | str,  # a file of captions
+) -> dict[str, str]:  # the file of each picture, by the caption's id; empty where ids of pictures are their files
+    "Return the pictures of a table that names them in a column next to a column `image_id`."
+    path = Path(captions)
+    if path.suffix.lower() not in (".csv", ".tsv", ".jsonl", ".ndjson"):
+        return {}
+    table = open_table(path)
+    images = table.find(None, IMAGE_COLUMNS)
+    if images is None or "image_id" not in table.columns:
+        return {}
+    named = [row for row in table if row.cells.get(images)]
+    return {str(row.cells.get("id") or f"{path.name} line {row.line}"): str(row.cells[images]) for row in named}
+
+
 def _export(
     edits: Path,  # the file of edits
     target: Path,  # in another form
@@ -1273,17 +1305,29 @@ def _export(
     images: Mapping[str, Any],  # pictures by the captions' ids, of a reader
 ) -> str:  # a remark
     "Write a file of edits in the form of its ending."
-    inside = Inside(Path(captions).parent) if captions else None
+    folder = Path(captions).parent
+    inside = Inside(folder) if captions else None
+    named = _picture_files(captions) if captions else {}
+    lost = _Some()
 
     def picture(record: EditedCaption) -> Any:
         image = images.get(record.id)
-        if target.suffix != ".tar":
-            return image if isinstance(image, (str, Path)) else record.image_id
-        if image is None and inside is not None:
-            return inside(record.image_id)
-        return image
+        name = named.get(record.id, record.image_id)
+        if target.suffix == ".tar":
+            return inside(name) if image is None and inside is not None else image
+        if isinstance(image, (str, Path)):
+            return image
+        if not captions or not (folder / name).is_file():
+            lost.add(record)
+        return name
 
-    return write_negatives(edits, target, picture)[1]
+    remark = write_negatives(edits, target, picture)[1]
+    if lost.count:
+        remark += (
+            f"; {counted(lost.count, 'caption')} without the file of a picture, so filepath holds what the captions "
+            f"call it: {lost}"
+        )
+    return remark
 
 # %% ../../../nbs/apps/edits/command.ipynb #ad4062b5
 def make_negatives(

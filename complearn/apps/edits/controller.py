@@ -225,7 +225,15 @@ class EditsController(Controller):
         self.record = None
         if calls:
             same = (record for record in self.history if (record.caption.text, record.calls) == (caption.text, calls))
-            earlier = next((record for record in same if record.caption.pair.image is caption.pair.image), None)
+            models = ("", self.sources[self.source].name if self.source >= 0 else "")
+            earlier = next(
+                (
+                    record
+                    for record in same
+                    if record.caption.pair.image is caption.pair.image and record.model in models
+                ),
+                None,
+            )
             self.record = earlier or self.scored(
                 Record(caption, calls, caption.compose(calls), item=self.item, picture=self.picture)
             )

@@ -130,6 +130,7 @@ class MapController(Controller):
         "Place the points with other choices; the state stays as it was where that fails."
         before = self.state()
         names = None if self.shown is None else self.shown.table.index[self.rows]
+        one_colour = self.shown is not None and self.shown.columns and not self.colour
         try:
             vars(self).update(changes)
             self.shown = self._placed()
@@ -139,7 +140,7 @@ class MapController(Controller):
         if names is not None:
             rows = self.shown.table.index.get_indexer(names)
             self.rows = rows[rows >= 0]
-        if self.colour not in self.shown.columns:
+        if self.colour not in self.shown.columns and not one_colour:
             same = [name for name in self.shown.columns if name.split(",")[0] == self.colour.split(",")[0]]
             self.colour = [*same, *self.shown.columns, ""][0]
         self.start = 0

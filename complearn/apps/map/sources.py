@@ -19,11 +19,11 @@ from ...analysis.maps.planes import plane
 from ...analysis.maps.points import MapPoints, read_points
 from ...core.config import RequestError
 from ...core.files import BadData
-from ...core.runs import Run, find
+from ...core.runs import Run, find, run_names
 from ...data.pairs import Pair
 from ...evaluation.search.checks import check_pairs
 from ...evaluation.search.gallery import thumbnail
-from ...training.runs.snapshots import Snapshot, earlier_snapshots, latest_snapshot, run_fault
+from ...training.runs.snapshots import earlier_snapshots, latest_snapshot, run_fault
 
 # %% ../../../nbs/apps/map/sources.ipynb #mp8cc77f
 class MapSource:
@@ -146,6 +146,7 @@ def small_picture(
 # %% ../../../nbs/apps/map/sources.ipynb #mp33475a
 def _run_sources(
     run: Run,  # any
+    name: str,  # what the app calls it
     pairs: Sequence[Pair] | None,  # instead of its own
     options: Mapping[str, Any],  # `clusters` and `most` of a `MapSource`
 ) -> list[MapSource]:  # its end first, then the ends of its earlier phases
@@ -156,16 +157,11 @@ def _run_sources(
         return latest_snapshot(run).pairs() if pairs is None else pairs
 
     if state:
-        return [MapSource(run.path.name, None, images, state, **options)]
+        return [MapSource(name, None, images, state, **options)]
     last = latest_snapshot(run)
 
-    def source(name: str, snapshot: Snapshot) -> MapSource:
-        return MapSource(name, snapshot.model, images, **options)
-
-    return [
-        source(run.path.name, last),
-        *(source(f"{run.path.name}@{each.name}", each) for each in earlier_snapshots(run)),
-    ]
+    named = {name: last} | {f"{name}@{earlier.name}": earlier for earlier in earlier_snapshots(run)}
+    return [MapSource(label, snapshot.model, images, **options) for label, snapshot in named.items()]
 
 
 def map_sources(
@@ -183,4 +179,6 @@ def map_sources(
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
     members = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
     sources = [MapSource(name, lambda model=model: model, lambda: pairs, **options) for name, model in named.items()]
-    return sources + [source for run in members for source in _run_sources(run, pairs, options)]
+    for run, name in zip(members, run_names(members)):
+        sources += _run_sources(run, name, pairs, options)
+    return sources

@@ -14,7 +14,7 @@ from ...analysis.runs.inventory import Entry, metric_title, split_title
 from .messages import RunsView, open_command, question_counts, questions_text, run_parts
 from ..widgets import Message
 from ...core.config import RequestError
-from ...core.files import BadData, plain
+from ...core.files import BadData, photo_reader, plain
 from ...core.runs import Run
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0005
@@ -219,6 +219,7 @@ def onward_lines(
     are_apart = both_coded and run.path.name != other.path.name  # a view tells them apart by their names
     second = {"second_model": other.path.name} if are_apart else {}
     folder = _photo_folder(run)
+    has_captions = bool(folder) and photo_reader(Path(folder)) is not None  # those of COCO lie elsewhere
     coded = next(
         (candidate for candidate in (run, other) if candidate is not None and run_parts(candidate).get("codebook")),
         None,
@@ -255,7 +256,7 @@ def onward_lines(
             command = open_command("codes", view, runs=places if second else str(coded.path))
             lines.append({"title": f"Codes of the {name}{whose}", "command": command})
     for name, caption in zip(names, captions):
-        command = open_command("edits", {"text": caption}, runs=place, captions=folder)
+        command = open_command("edits", {"text": caption}, runs=place, captions=folder if has_captions else "")
         lines.append({"title": f"Edits of the {name}", "command": command})
     if other is not None and run.path.name != other.path.name:
         view = {"models": (run.path.name, other.path.name)}

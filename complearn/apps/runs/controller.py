@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...analysis.runs.inventory import Entry, Inventory
+from ...analysis.runs.inventory import STOPPED, TRAINS, WAITING, Entry, Inventory
 from ...analysis.runs.logs import RunLog
 from ..addresses import Opening, view_values
 from ..pages import APPS, join_script, join_style
@@ -42,7 +42,7 @@ from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError, strict
 from ...core.files import BadData
 from ...core.own_files import open_own
-from ...training.runs.control import delete_run, resume_run, stop_run
+from ...training.runs.control import check_deletable, delete_run, resume_run, stop_run
 
 # %% ../../../nbs/apps/runs/controller.ipynb #6f8ed109
 _EVERY = 1.5  # seconds between two looks at the folder; more where a look takes long
@@ -384,8 +384,8 @@ class RunsController(Controller):
 
     @staticmethod
     def _asked_of(entries: Sequence[Entry]) -> tuple:
-        "What answers belong to: runs at their last steps."
-        return tuple((entry.name, entry.step) for entry in entries)
+        "What answers belong to: runs at their last steps; one that is trained again has another date."
+        return tuple((entry.name, entry.step, entry.date) for entry in entries)
 
     @action()
     def ask_questions(self) -> list[Message]:
@@ -462,10 +462,15 @@ class RunsController(Controller):
             raise RequestError(f"{others[0]} is no run; only runs can be stopped, resumed and deleted here")
         return entries
 
+    @staticmethod
+    def _in_state(runs: Sequence[Entry], *states: str) -> list[Entry]:
+        "Those of some runs that are in one of some states; all of them where none is, which the action then refuses."
+        return [entry for entry in runs if entry.state in states] or list(runs)
+
     @action()
     def stop(self, names: tuple[str, ...] = (), sure: bool = False) -> list[Message]:
-        "Stop runs; ask first."
-        runs = self._runs(names)
+        "Stop those of some runs that are in training; ask first."
+        runs = self._in_state(self._runs(names), TRAINS)
         if not sure:
             return self._ask("stop", runs)
         for entry in runs:
@@ -474,8 +479,8 @@ class RunsController(Controller):
 
     @action()
     def resume(self, names: tuple[str, ...] = (), sure: bool = False) -> list[Message]:
-        "Resume runs; ask first."
-        runs = self._runs(names)
+        "Resume those of some runs that wait or were stopped; ask first."
+        runs = self._in_state(self._runs(names), WAITING, STOPPED)
         if not sure:
             return self._ask("resume", runs)
         self.progress("starting")
@@ -492,6 +497,12 @@ class RunsController(Controller):
         for entry in runs:
             if entry.path == self.folder:
                 raise RequestError(f"{entry.name} is the folder that this page shows; open the folder above it")
+            try:
+                check_deletable(self.folder, entry.name)
+            except RequestError as error:
+                raise RequestError(f"{error}; nothing was deleted") from error
+        self.wins = {}
+        for entry in runs:
             delete_run(self.folder, entry.name)
             self.memory.forget([entry.name])
         return self._after(f"deleted {len(runs)}")

@@ -450,11 +450,19 @@ def _asked_text(
     return f"Each number counts the questions of its own column alone. Asked: {'; '.join(parts)}."
 
 
+def _is_score(
+    row: Mapping[str, Any],  # of results
+) -> bool:
+    "Whether a number says how good answers are: no count of questions or candidates, and no mark of a task."
+    metric = str(row["metric"])
+    return metric not in ("gallery", "blind_flag") and not metric.startswith("train_overlap")
+
+
 def _chance_levels(
-    entries: Sequence[Entry],  # the selected ones
+    entry: Entry,  # the galleries of another one may be larger
 ) -> dict[tuple[str, str, str], float]:  # by data, split and metric
-    "Return the levels of guessing, where the studies of the selected entries know them."
-    rows = [{**row, "seed": None} for entry in entries for row in entry.chance if row["value"] is not None]
+    "Return the levels of guessing, where the study of an entry knows them."
+    rows = [{**row, "seed": None} for row in entry.chance if row["value"] is not None]
     once = {(row["data"], row["split"], row["metric"]): row for row in rows}
     lines = with_averages(list(once.values()), baselines=True) if once else []
     return {(line["data"], line["split"], line["metric"]): float(line["value"]) for line in lines}
@@ -477,17 +485,13 @@ def scores_message(
     table = []
     for label, rows in lines.items():
         rows = [
-            row
-            for row in rows
-            if row["data"] == chosen
-            and isinstance(row["value"], (int, float))
-            and not str(row["metric"]).startswith("train_overlap")  # a count of questions that were left out, no score
+            row for row in rows if row["data"] == chosen and isinstance(row["value"], (int, float)) and _is_score(row)
         ]
         if rows:
             table.append((label, rows, _points(rows)))
     columns = list(dict.fromkeys((row["split"], row["metric"]) for _, rows, _ in table for row in rows))
     names = [score_name({"split": split, "metric": metric}) for split, metric in columns]
-    levels = _chance_levels(entries)
+    levels = {label: _chance_levels(entry) for entry in entries for label in _score_lines([entry])}
     values = [value for _, _, points in table for value in points["mean"]]
     least = min(values, default=0.0)
     span = max(values, default=0.0) - least
@@ -496,7 +500,7 @@ def scores_message(
         by_cell = {(point.split, point.metric): point for point in points.itertuples()}
         counts = {(row["split"], row["metric"]): row["n"] for row in rows}
         cells = [
-            _cell(by_cell.get(key), name, label, counts.get(key), levels.get((chosen, *key)), least, span)
+            _cell(by_cell.get(key), name, label, counts.get(key), levels[label].get((chosen, *key)), least, span)
             for key, name in zip(columns, names)
         ]
         out.append({"label": label, "cells": cells})
@@ -741,8 +745,18 @@ def comparison_notebook(
         "    for row in entry.rows\n"
         "    if row['method'] != 'chance'\n"
         "]\n"
-        "chance = {(row['data'], row['split'], row['metric']): row for entry in chosen for row in entry.chance}\n"
-        "result = Result({}, [*rows, *chance.values()])\n"
+        "levels = {}  # of guessing, which differ where galleries do\n"
+        "for entry in chosen:\n"
+        "    for row in entry.chance:\n"
+        "        of_question = levels.setdefault((row['data'], row['split'], row['metric']), {})\n"
+        "        of_question.setdefault(row['value'], (f'{entry.name}, chance', row))\n"
+        "chance = [\n"
+        "    row | {'method': 'chance' if len(values) == 1 else name}\n"
+        "    for (*_, metric), values in levels.items()\n"
+        "    for name, row in values.values()\n"
+        "    if len(values) == 1 or metric != 'gallery'\n"
+        "]\n"
+        "result = Result({}, [*rows, *chance])\n"
         "table = with_intervals(answers_table(result), result) if rows else pd.DataFrame()\n"
         "questions = {(row['data'], row['split'], row['metric']): row['n'] for row in rows}\n"
         "table['questions'] = [questions.get(key) for key in table.index]\n"

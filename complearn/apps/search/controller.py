@@ -196,7 +196,11 @@ class SearchController(Controller):
         "Put a query of an address; one that was put before stays where it was in the history."
 
         def parts(picture, text):
-            return text, picture and (picture.item, picture.upload, tuple(round(edge, 4) for edge in picture.box or ()))
+            if picture is None:
+                return text, None
+            # a gallery that has changed has other numbers
+            name = picture.name if picture.upload is None else picture.upload
+            return text, (name, tuple(round(edge, 4) for edge in picture.box or ()))
 
         target = parts(picture, " ".join(text.split()))
         alpha = self.query.alpha
@@ -299,7 +303,7 @@ class SearchController(Controller):
         if self.gallery.about.get("notes"):
             return f"{'. '.join(self.gallery.about['notes'])}."
         about = self.gallery.about
-        key = self.source, tuple(about["ids"]), tuple(map(tuple, about["captions"]))
+        key = self.source, tuple(about["ids"]), tuple(map(tuple, about["captions"])), str(about["marks"])
         if key not in self.checked:
             self.progress(f"asking {self.sources[self.source].name} for pictures by their captions")
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.files import cache_dir
-from ...core.runs import Run, find
+from ...core.runs import Run, find, run_names
 from ...data.pairs import Pair
 from ...data.readers.photo_folders import read_photos
 from ...data.worlds.world import world_from
@@ -97,6 +97,7 @@ def _pictures_of(
 # %% ../../../nbs/apps/search/sources.ipynb #c016
 def _run_source(
     run: Run,  # any
+    name: str,  # what the app calls it
     gallery: Callable[[], Sequence[Pair]] | None,  # pictures instead of the run's own
     snapshot: Snapshot | None = None,  # the weights; None: its last ones, at the time of opening
     **index: Any,  # folder and n of a `SearchSource`
@@ -104,7 +105,7 @@ def _run_source(
     "A run to search with, or the reason why it cannot."
     state = run_fault(run, search_fault)
     open_model = None if state else (lambda: (snapshot or latest_snapshot(run)).scorer())
-    name = run.path.name if snapshot is None else f"{run.path.name}@{snapshot.name}"
+    name = name if snapshot is None else f"{name}@{snapshot.name}"
     return SearchSource(name, open_model, gallery or (lambda: _pictures_of(run)), state, **index)
 
 # %% ../../../nbs/apps/search/sources.ipynb #c010
@@ -187,13 +188,13 @@ def search_sources(
     if not places and not models:
         return [_small_source(pictures, **index_of("small"))]
     sources = []
-    for place in places:
-        for run in [place] if isinstance(place, Run) else find(place):
-            sources.append(_run_source(run, pictures, **index_of(run.path.name)))
-            if run.path == run_place(place) and not run_fault(run, search_fault):  # not of every run below a folder
-                for earlier in earlier_snapshots(run):
-                    index_folder = index_of(f"{run.path.name}@{earlier.name}")
-                    sources.append(_run_source(run, pictures, earlier, **index_folder))
+    found = [(place, run) for place in places for run in ([place] if isinstance(place, Run) else find(place))]
+    for (place, run), name in zip(found, run_names([run for _, run in found])):
+        sources.append(_run_source(run, name, pictures, **index_of(name)))
+        if run.path == run_place(place) and not run_fault(run, search_fault):  # not of every run below a folder
+            for earlier in earlier_snapshots(run):
+                index_folder = index_of(f"{name}@{earlier.name}")
+                sources.append(_run_source(run, name, pictures, earlier, **index_folder))
     for name, model in (models or {}).items():
         sources.append(SearchSource(name, lambda model=model: search_scorer(model), pictures, **index_of(name)))
     return sources

@@ -188,7 +188,8 @@ class StagesController(Controller):
     @action()
     def show_page(self, start: int = 0) -> list[Message]:
         "Show the images from a place of the list on, to choose an anchor from."
-        self.change(start=start)
+        last = len(listed_images(self.source, self.view)) - 1
+        self.change(start=max(0, min(start, last)))
         return self.anchors()
 
     @action()
@@ -290,7 +291,7 @@ class StageExplorer(AppWidget):
 def stages(
     model: Any = None,  # with stages; needs `pairs`
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
-    pairs: Sequence[Pair] | None = None,  # images; None: those that a run was trained on
+    pairs: Sequence[Pair] | None = None,  # images; None: held-out ones of each run, else its training images
     clusters: int = 0,  # of each stage; 0: the run's, or 5
     metadata: pd.DataFrame | Mapping[str, Any] | None = None,  # columns with a value for every image of `pairs`
     most: int = 600,  # images, drawn by chance where there are more

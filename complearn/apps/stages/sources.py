@@ -20,7 +20,7 @@ from ...analysis.stages.groupings import ami_table
 from ...analysis.stages.stability import StageGroups, attribute_probes, cluster_table, stage_groups
 from ..widgets import PHOTOS
 from ...core.config import RequestError
-from ...core.runs import Run, find
+from ...core.runs import Run, find, run_names
 from ...data.pairs import Pair
 from ...data.readers.registry import read_gallery
 from ...evaluation.search.gallery import thumbnail
@@ -146,6 +146,7 @@ CHOSEN = " on chosen photos"  # behind the name of a model that is asked about t
 
 def _run_source(
     run: Run,  # of a method with stages
+    name: str,  # what the app calls it
     pairs: Sequence[Pair] | None = None,  # images instead of its own
     clusters: int = 0,  # of each stage; 0: the run's
     note: str = "",  # about the images, behind the run's name
@@ -160,14 +161,14 @@ def _run_source(
         grouping = {}
     images = (lambda: latest_snapshot(run).pairs()) if pairs is None else (lambda: pairs)
     opening = None if state else (lambda: (snapshot or latest_snapshot(run)).model())
-    name = f"{run.path.name}{'' if snapshot is None else f'@{snapshot.name}'}{note}"
+    name = f"{name}{'' if snapshot is None else f'@{snapshot.name}'}{note}"
     return StageSource(name, opening, images, state, clusters or int(grouping.get("clusters", 5)), **options)
 
 
 def stage_sources(
     model: Any = None,  # with stages; needs `pairs`
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
-    pairs: Sequence[Pair] | None = None,  # images; None: those that a run was trained on
+    pairs: Sequence[Pair] | None = None,  # images; None: held-out ones of each run, else its training images
     clusters: int = 0,  # of each stage; 0: the run's, or 5
     gallery: str | Path | Sequence[Pair] | None = None,  # photos, shown under the stages of every run, or their folder
     **options: Any,  # `most` and `metadata` of a `StageSource`
@@ -175,9 +176,8 @@ def stage_sources(
     """The models that the app can open, each with its images and with the photos of a gallery; raise RequestError if a
     model comes without images, BadData if the gallery cannot be read."""
     photos = read_gallery(gallery)
-    if model is not None and pairs is None:
-        pairs = photos
-    if model is not None and pairs is None:
+    images = photos if pairs is None else pairs  # of a model that comes without a run
+    if model is not None and images is None:
         raise RequestError(
             "a model alone has no images to show; give some: stages(model, pairs=read('trifeature', samples=1))"
         )
@@ -193,12 +193,12 @@ def stage_sources(
     if model is None:
         sources = []
     else:
-        sources = [StageSource("model", lambda: model, lambda: pairs, "", clusters or 5, **options)]
-    for run in staged:
-        sources.append(_run_source(run, pairs, clusters, **options))
+        sources = [StageSource("model", lambda: model, lambda: images, "", clusters or 5, **options)]
+    for run, name in zip(staged, run_names(staged)):
+        sources.append(_run_source(run, name, pairs, clusters, **options))
         if photos is not None:
-            sources.append(_run_source(run, photos, clusters, PHOTOS, **{**options, "metadata": None}))
+            sources.append(_run_source(run, name, photos, clusters, PHOTOS, **{**options, "metadata": None}))
         if run.path in named and not run_fault(run, lambda config: ""):
             for earlier in earlier_snapshots(run):
-                sources.append(_run_source(run, pairs, clusters, snapshot=earlier, **options))
+                sources.append(_run_source(run, name, pairs, clusters, snapshot=earlier, **options))
     return sources

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from ...core.config import check_arguments, unknown_name
-from ...core.files import find_captions
+from ...core.files import photo_reader
 from ..attributes import celeba, cifar_mnist, sign_patterns, stl10, trifeature  # noqa: F401  registers its readers
 from ..benchmarks import nlvr  # noqa: F401
 from ..divergence.measure import read_split, take_part
@@ -130,7 +130,17 @@ def read_gallery(
     if not isinstance(gallery, (str, Path)):
         return gallery
     folder = Path(gallery).expanduser()
-    return read_pictures(folder) if find_captions(folder) is None else read("folder", folder=str(folder))
+    captioned = photo_reader(folder) if folder.is_dir() else None
+    if captioned is None:
+        return read_pictures(folder)
+    try:
+        return read(captioned["name"], **captioned["args"])
+    except BadData as error:
+        if captioned["name"] != "sidecar":  # a text or two next to many pictures may be no captions
+            raise
+        pictures = read_pictures(folder)
+        pictures.report.notes.append(f"captions are not read: {error}")
+        return pictures
 
 # %% ../../../nbs/data/readers/registry.ipynb #41f48698
 def check_reader(

@@ -8,7 +8,6 @@ __all__ = ['PERCENT', 'Judged', 'judged_models', 'read_alphas', 'interpolated_mo
 
 # %% ../../../nbs/evaluation/bench/judging.ipynb #ju03
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import pandas as pd
 from ...core.config import RequestError
 from ...core.device import describe_device
 from ...core.results import Result, is_blind, last_steps, row
-from ...core.runs import Run
+from ...core.runs import Run, short_names, split_name
 from ...data.divergence.measure import read_split
 from ...data.pairs import Pair
 from ...data.readers.held_out import held_out_part
@@ -30,7 +29,7 @@ from .worlds import world_bench
 from ..blind import Corpus
 from ..tasks.base import Task
 from ...training.runs.opening import describe_model, find_models, open_averages
-from ...training.runs.snapshots import Snapshot, run_data, split_name
+from ...training.runs.snapshots import Snapshot, run_data
 from ...training.runs.warm_start import find_ancestors
 
 # %% ../../../nbs/evaluation/bench/judging.ipynb #ju05
@@ -131,24 +130,6 @@ def interpolated_models(
     return [ends[0], *averages, ends[1]], {start.name: 0.0, **between, end.name: 1.0}
 
 
-def _short_names(
-    paths: Sequence[str],  # different ones
-) -> list[str]:  # different ones too
-    "Return what tells paths apart: their last parts, else the parts between those that all share, else longer ends."
-    parts = [Path(path).parts for path in paths]
-    if len({entry[-1:] for entry in parts}) == len(parts):
-        return [entry[-1] for entry in parts]
-    shared = [len(os.path.commonprefix([entry[::step] for entry in parts])) for step in (1, -1)]
-    middles = [entry[shared[0] : len(entry) - shared[1]] for entry in parts]
-    if all(middles) and len(set(middles)) == len(middles):
-        return ["/".join(middle) for middle in middles]
-    for count in range(2, max(map(len, parts)) + 1):
-        ends = ["/".join(entry[-count:]) for entry in parts]
-        if len(set(ends)) == len(ends):
-            return ends
-    return list(paths)
-
-
 def _told_apart(entries: Sequence[Judged]) -> list[Judged]:
     """Call models by the shortest parts of the names that were given for them, where two would have one name and seed,
     or where a model that is no run has the name of runs."""
@@ -158,7 +139,7 @@ def _told_apart(entries: Sequence[Judged]) -> list[Judged]:
         groups.setdefault((entry.name, entry.seed), []).append(number)
     for (name, seed), group in groups.items():
         if len(group) > 1 and len({entries[number].given for number in group}) == len(group):
-            for number, short in zip(group, _short_names([entries[number].given for number in group])):
+            for number, short in zip(group, short_names([entries[number].given for number in group])):
                 names[number] = short
         elif seed is None and names.count(name) > 1:
             parts = Path(entries[group[0]].given).parts

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import RequestError
-from ...core.runs import Run, find
+from ...core.runs import Run, find, split_name
 from ...models.generative import GenerativeScorer, check_generative, is_generative
 from ...models.interpolation import check_interpolable, interpolate
 from ...models.registry import load_model
 from ...models.towers.checkpoints import is_clip_folder
 from ...models.towers.openclip import OpenClipScorer, check_open_clip
-from .snapshots import Snapshot, refuse_phase, split_name
+from .snapshots import Snapshot, refuse_phase
 
 # %% ../../../nbs/training/runs/opening.ipynb #6c2e0006
 @dataclass(frozen=True)

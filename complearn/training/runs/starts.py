@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import RequestError, check_choice
-from ...core.runs import Run
+from ...core.runs import Run, split_name
 from ...models.generative import is_generative
 from ...models.registry import saved_config
 from ...models.towers.checkpoints import is_clip_folder
 from ..methods.scales import Scale
 from .opening import find_models
-from .snapshots import Snapshot, split_name
+from .snapshots import Snapshot
 from .warm_start import saved_checksums
 
 # %% ../../../nbs/training/runs/starts.ipynb #st05
