@@ -31,6 +31,7 @@ from complearn.analysis.identifiability.separation import (
     shift_effect,
     text_groups,
 )
+from complearn.core.results import Result
 from complearn.core.seeds import rng
 from complearn.data.fixtures.specimens import SUGARCREPE_TEXTS
 from complearn.data.pairs import Pair
