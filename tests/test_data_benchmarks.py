@@ -17,6 +17,7 @@ from complearn.data.benchmarks.items import (
     collect_choices,
 )
 from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
+from complearn.data.benchmarks.valse import read_valse
 from complearn.data.images import load_images
 from complearn.data.overlap import resolve_overlap
 from complearn.data.pairs import Pair
@@ -199,3 +200,13 @@ def test_a_limit_holds_over_several_files(tmp_path):
     labelled = read_labelled_images(tmp_path, limit=10)
     assert 5 <= len(labelled.items) == labelled.items.report.kept <= 10
     assert labelled.classes == ("a", "b", "c")
+
+
+def test_photos_of_visual7w_are_those_of_visual_genome(tmp_path):
+    """So that a model that was trained on Visual Genome has seen them."""
+    record = {"caption": "A dog.", "foil": "A cat.", "mturk": {"caption": 3}}
+    photos = {"visual7w": "v7w_2371044.jpg", "coco_2017": "000000000139.jpg"}
+    records = {name: {"dataset": name, "image_file": file, **record} for name, file in photos.items()}
+    (tmp_path / "existence.json").write_text(json.dumps(records))
+    items = read_valse(tmp_path, None, ["existence"])
+    assert [item.image_ids for item in items] == [("vg2371044",), ("000000000139",)]
