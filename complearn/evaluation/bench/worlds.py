@@ -193,11 +193,3 @@ def study_world(
     "The generated world of a study's runs: the one that they state, or that of the smallest seed."
     first = min(setting["runs"].values(), key=lambda run: run["seed"])
     return world_from(first["configuration"]["data"]["args"])
-
-# %% ../../../nbs/evaluation/bench/worlds.ipynb #be30c001
-def study_world(
-    setting: Mapping[str, Any],  # of a study's result; its `runs` state their data
-) -> World:
-    "The generated world of a study's runs: the one that they state, or that of the smallest seed."
-    first = min(setting["runs"].values(), key=lambda run: run["seed"])
-    return world_from(first["configuration"]["data"]["args"])
