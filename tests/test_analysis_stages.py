@@ -314,7 +314,9 @@ def test_the_work_before_an_added_stage_counts(tmp_path, monkeypatch):
                 }
             )
         monkeypatch.setattr(Run, "records", lambda run: records)
-        return _stage_seconds(Run(tmp_path))
+        return _stage_seconds(run)
+
+    run = prepare(tmp_path / "three-s0", config(3, 9))
 
     whole = seconds(0, 3)
     assert whole.between.tolist() == [7, 7, 0] and whole.cpu_between.tolist() == [5, 5, 0]
