@@ -250,7 +250,7 @@ def difference_panels(
     claims: list[tuple[str, str]],  # a row each: better, than
     title: str,  # of the figure
     scale: float | int = 100,  # of the differences, to the unit of the axis
-    axis: str = "points of accuracy",  # of every panel
+    axis: str = "",  # title of every panel's axis; empty: points of accuracy
 ) -> go.Figure:
     "Many comparisons on few measures: a row for each comparison, a panel for each measure."
     figure = make_subplots(1, len(splits), shared_yaxes=True, subplot_titles=splits, horizontal_spacing=0.05)
@@ -269,7 +269,7 @@ def difference_panels(
             col=column,
         )
         figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"}, row=1, col=column)
-    figure.update_xaxes(title=axis)
+    figure.update_xaxes(title=axis or "points of accuracy")
     name_rows(figure, names, automargin=True)
     seeds = seed_range(lines.n)
     less = f"each row minus {common.pop()}; " if len(common) == 1 else ""
@@ -283,7 +283,7 @@ def difference_figure(
     lines: pd.DataFrame,  # lines of `evaluation.statistics`: better, than, split, mean, low, high, n
     title: str = "Differences between methods",  # of the figure
     scale: float | int = 100,  # of the differences, to the unit of the axis
-    axis: str = "difference in accuracy, percentage points (right of 0: the first is better)",
+    axis: str = "",  # title of the axis; empty: of accuracy
 ) -> go.Figure:
     """Paired differences over seeds with their intervals; an interval that leaves out 0 is a difference.
 
@@ -306,7 +306,7 @@ def difference_figure(
             digits=_digits_of(scale),
         )
     figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"})
-    figure.update_xaxes(title=axis)
+    figure.update_xaxes(title=axis or "difference in accuracy, percentage points (right of 0: the first is better)")
     seeds = seed_range(lines.n)
     subtitle = f"mean over {seeds} paired seeds; {BARS}" if lines.n.max() > 1 else "one seed: no interval"
     room = max(34, 16 * len(claims), 44 * len(claims) // len(splits))  # the legend has two lines for each comparison
