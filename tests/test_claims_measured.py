@@ -687,6 +687,34 @@ def test_what_the_page_says_of_the_confirmatory_study_is_what_its_rows_say():
     assert f"over {len(CONFIRMATORY.worlds)} worlds, p = {line.p_t:.3f})" in page
 
 
+def test_what_the_page_says_of_the_bottleneck_is_what_its_rows_say():
+    rows = [line for name in BOTTLENECK.files for line in Result.read(MEASURED / f"{name}.results.json").rows]
+    told = declared_table(BOTTLENECK, rows)
+    (said,) = [
+        line for line in document("docs/papers/iterated-learning.md").splitlines() if "**With a bottleneck.**" in line
+    ]
+    measured = [line for line in told.itertuples() if not line.verdict.startswith("no verdict")]
+    assert len(measured) == 5 and measured[0].role == "primary"
+    intervals = [f"{line.difference:+.2f} [{line.low:.2f}, {line.high:.2f}]" for line in measured]
+    assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said.replace(" points [", " [")) == intervals
+    assert f"p = {measured[0].p_t:.4f}" in said and f"over {len(BOTTLENECK.worlds)} worlds" in said
+    assert [line.verdict for line in measured] == [
+        "the opposite",
+        "not confirmed",
+        "confirmed",
+        "confirmed",
+        "the opposite",
+    ]
+    asked = pd.DataFrame(rows).merge(pd.DataFrame(BOTTLENECK.primary[0].cells, columns=["data", "split", "metric"]))
+    last = asked[asked.phase == "interact-08"].groupby("method").value.mean()
+    guessing = pd.DataFrame(rows).astype({"value": float})[lambda lines: lines.method == "chance"]
+    places = {(data.removeprefix("newcomers: "), *cell) for data, *cell in BOTTLENECK.primary[0].cells}
+    levels = guessing.groupby(["data", "split", "metric"]).value.mean()
+    chance = sum(levels[place] for place in places) / len(places)
+    shown = [100 * level for level in (last["il_clip"], last["codebook_restarts"], chance)]
+    assert f"{shown[0]:.1f} and {shown[1]:.1f} % where guessing gets {shown[2]:.1f} %" in said
+
+
 def test_what_the_page_says_of_last_agents_in_the_further_worlds_is_what_the_rows_say():
     page = document("docs/papers/iterated-learning.md")
     (said,) = [line for line in page.splitlines() if line.startswith("- **In twenty further worlds**")]

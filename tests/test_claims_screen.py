@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from PIL import Image, ImageColor
 
-from complearn.analysis.claims.declared import CONFIRMATORY
+from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY
 from complearn.analysis.claims.definitions import (
     CAUSAL_LENS,
     COMPOSER_CLAIMS,
@@ -57,9 +57,11 @@ def table(smoke, studies):
     run = smoke("experiments/claims")
     assert run.good
     log = pd.read_csv(run.folder / "claims.csv", keep_default_na=False, na_values={name: [""] for name in NUMBERS})
-    since = [study for study in studies if study.name in CONFIRMATORY.files]
-    primary = claims_table(CONFIRMATORY.primary, since).assign(number=2.0)
-    return pd.concat([log, primary, pd.DataFrame([overlap_line(studies)])], ignore_index=True)
+    primary = [
+        claims_table(fixed.primary, [study for study in studies if study.name in fixed.files]).assign(number=2.0)
+        for fixed in (CONFIRMATORY, BOTTLENECK)
+    ]
+    return pd.concat([log, *primary, pd.DataFrame([overlap_line(studies)])], ignore_index=True)
 
 
 def binding(values, rival, blind=0.5):
@@ -158,6 +160,21 @@ def test_every_claim_has_its_declared_line_in_the_measured_studies(table):
         line = declared_line(table, headline)
         assert line is not None, headline
         assert line.n == table[(table.headline == line.headline) & (table.variant == "")].n.max(), "most seeds"
+
+
+def test_a_claim_says_where_another_study_that_was_fixed_beforehand_answers_otherwise(table):
+    fixed = [study.primary[0].headline for study in (CONFIRMATORY, BOTTLENECK)]
+    ours = table.headline.isin(fixed) & (table.n > 0)
+    reasons = []
+    for words in (("holds", "opposite"), ("holds", "holds"), ("opposite", "open")):
+        answers = table.verdict.mask(ours, table.headline.map(dict(zip(fixed, words))))
+        reasons.append(claims_screen(table.assign(verdict=answers)).why[2])
+    assert reasons[0] == "studies fixed beforehand disagree: holds here, opposite in bottleneck"
+    assert reasons[1].startswith("the interval is ")
+    assert reasons[2].endswith("opposite here, open in bottleneck")
+    alone = table[table.headline != fixed[1]]
+    assert claims_screen(alone).why[2].startswith("the interval is ")
+    assert claims_screen(table).why[2] == reasons[0], "as measured"
 
 
 def test_the_screen_says_what_the_rows_say(table):

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from .declared import DECLARED
 from complearn.analysis.claims.judging import (
     LEAST_SHARE,
     Claim,
@@ -192,6 +193,22 @@ def _notes(table: pd.DataFrame, headline: Headline) -> list[str]:
     return [note for note in dict.fromkeys(of_claim.note) if note]
 
 
+def _other_answer(
+    table: pd.DataFrame,  # from `claims_table`, with the primary comparisons of studies that were fixed beforehand
+    line: Any,  # of a claim's declared setting
+) -> str:  # empty where no other study was fixed for this claim, or all answer alike
+    "Another answer to a claim by a study that was fixed before its runs, where the declared setting is one, too."
+    fixed = {claim.headline: study for study in DECLARED for claim in study.primary}
+    if line.headline not in fixed:
+        return ""
+    others = table[table.headline.isin(fixed) & (table.number == line.number) & (table.n > 0)]
+    for other in others.itertuples():
+        if other.headline != line.headline and other.verdict != line.verdict:
+            elsewhere = f"{other.verdict} in {fixed[other.headline].file}"
+            return f"studies fixed beforehand disagree: {line.verdict} here, {elsewhere}"
+    return ""
+
+
 def claims_screen(
     table: pd.DataFrame,  # from `claims_table`, with the lines of all that `HEADLINES` name
 ) -> pd.DataFrame:
@@ -210,7 +227,7 @@ def claims_screen(
             interval = f" [{_number(line.low, factor)}, {_number(line.high, factor)}]"
         text["effect"] = f"{_number(line.difference, factor)}{interval} {unit}".strip()
         text["paper"] = _number(line.claimed, factor) if pd.notna(line.claimed) else ""
-        reasons = _notes(table, headline) or [_reason(line, factor, unit)]
+        reasons = _notes(table, headline) or [_other_answer(table, line) or _reason(line, factor, unit)]
         why = ", ".join(filter(None, (*reasons, line.status)))
         lines.append(text | {"n": f"{line.n:g}", "verdict": line.verdict, "why": why})
     columns = ["number", "claim", "setting", "effect", "paper", "n", "verdict", "why"]
