@@ -736,7 +736,10 @@ def sentence_points(file):
 
 def test_the_findings_of_the_readme_are_those_of_the_rows():
     said = document("README.md").partition("## Findings")[2].partition("\n## ")[0]
-    primary = declared_table(CONFIRMATORY, Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
+    primary = [
+        declared_table(study, Result.read(MEASURED / f"{study.file}_newcomers.results.json").rows).iloc[0]
+        for study in (CONFIRMATORY, BOTTLENECK)
+    ]
     one_call = [(f"clip, {name}, 1 call", "clip, twice the pairs", "BIND") for name in ("negclip", "triplet_clip")]
     found = [
         points("confirmatory", "il_clip", "codebook_restarts", "BIND"),
@@ -747,6 +750,6 @@ def test_the_findings_of_the_readme_are_those_of_the_rows():
         sentence_points("composer_relations"),
         points("composer_relations", "composer", "clip", "BIND"),
         sentence_points("composer_flickr8k"),
-        f"{primary.difference:+.2f} [{primary.low:.2f}, {primary.high:.2f}]",
+        *(f"{line.difference:+.2f} [{line.low:.2f}, {line.high:.2f}]" for line in primary),
     ]
     assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == found, "run nbs/index.ipynb, then make readme"
