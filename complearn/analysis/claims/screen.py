@@ -197,16 +197,13 @@ def _other_answer(
     table: pd.DataFrame,  # from `claims_table`, with the primary comparisons of studies that were fixed beforehand
     line: Any,  # of a claim's declared setting
 ) -> str:  # empty where no other study was fixed for this claim, or all answer alike
-    "Another answer to a claim by a study that was fixed before its runs, where the declared setting is one, too."
+    "The contrary answer of a study that was fixed before its runs, where the declared setting is one, too."
     fixed = {claim.headline: study for study in DECLARED for claim in study.primary}
-    if line.headline not in fixed:
+    contrary = {"holds": "opposite", "opposite": "holds"}.get(line.verdict)
+    if line.headline not in fixed or contrary is None:
         return ""
-    others = table[table.headline.isin(fixed) & (table.number == line.number) & (table.n > 0)]
-    for other in others.itertuples():
-        if other.headline != line.headline and other.verdict != line.verdict:
-            elsewhere = f"{other.verdict} in {fixed[other.headline].file}"
-            return f"studies fixed beforehand disagree: {line.verdict} here, {elsewhere}"
-    return ""
+    others = table[table.headline.isin(fixed) & (table.number == line.number) & (table.verdict == contrary)]
+    return next((f"{contrary} in {fixed[other].file}, fixed beforehand too" for other in others.headline), "")
 
 
 def claims_screen(
@@ -227,7 +224,9 @@ def claims_screen(
             interval = f" [{_number(line.low, factor)}, {_number(line.high, factor)}]"
         text["effect"] = f"{_number(line.difference, factor)}{interval} {unit}".strip()
         text["paper"] = _number(line.claimed, factor) if pd.notna(line.claimed) else ""
-        reasons = _notes(table, headline) or [_other_answer(table, line) or _reason(line, factor, unit)]
+        reasons = _notes(table, headline) or [_reason(line, factor, unit)]
+        if other := _other_answer(table, line):
+            reasons = [f"{reasons[0].rpartition(' zero, ')[2]}; {other}"]
         why = ", ".join(filter(None, (*reasons, line.status)))
         lines.append(text | {"n": f"{line.n:g}", "verdict": line.verdict, "why": why})
     columns = ["number", "claim", "setting", "effect", "paper", "n", "verdict", "why"]
