@@ -68,7 +68,7 @@ def iterated():
         for claim in ITERATED_LEARNING
         if "replaced nouns" in claim.headline or claim.headline == "IL-CLIP composes better than CLIP"
     ]
-    return table_of(numbered, "arms", "generations", "hard_negatives", "iterated", "learnability")
+    return table_of(numbered, "arms", "generations", "hard_negatives", "iterated", "learnability", "negclip")
 
 
 def line_of(table, headline, study, variant=""):
@@ -79,11 +79,11 @@ def line_of(table, headline, study, variant=""):
 @pytest.mark.parametrize(
     "headline, study, points, verdict",
     [
-        ("a shared codebook helps binding", "arms + iterated", (-1.80, -2.62, -0.97), "opposite"),
-        ("iterated learning helps its last agent bind", "arms + iterated", (0.02, -0.70, 0.75), "open"),
+        ("a shared codebook helps binding", "arms + iterated + negclip", (-1.80, -2.62, -0.97), "opposite"),
+        ("iterated learning helps its last agent bind", "arms + iterated + negclip", (0.02, -0.70, 0.75), "open"),
         (
             "iterated learning helps its last agent bind: the spawns, not the restarts",
-            "arms + iterated",
+            "arms + iterated + negclip",
             (-0.10, -0.83, 0.63),
             "open",
         ),
@@ -106,10 +106,10 @@ def line_of(table, headline, study, variant=""):
             (3.41, -0.00, 6.83),
             "open",
         ),
-        ("a shared codebook tells replaced nouns better", "arms + iterated", (2.98, 0.93, 5.03), "holds"),
+        ("a shared codebook tells replaced nouns better", "arms + iterated + negclip", (2.98, 0.93, 5.03), "holds"),
         (
             "iterated learning helps its last agent tell replaced nouns",
-            "arms + iterated",
+            "arms + iterated + negclip",
             (-4.89, -6.42, -3.35),
             "opposite",
         ),
@@ -734,6 +734,27 @@ def test_what_the_page_says_of_what_lies_behind_the_bottleneck_is_what_its_rows_
     for wanted in (attributes, objects):
         level = 100 * ends([cell for cell in wanted if "sugarcrepe" in cell[0]]).mean()
         assert f"{level.il_clip:.1f} and {level.codebook_restarts:.1f} %" in said
+
+
+def test_what_the_page_says_of_hard_negatives_is_what_the_rows_say():
+    rows = with_averages(Result.read(MEASURED / "negclip.results.json").rows)
+    seeds = {line["seed"] for line in rows if line["method"] == "il_negclip"}
+    assert seeds == set(range(5))
+    plain = with_averages(Result.read(MEASURED / "iterated.results.json").rows)
+    rows += [line for line in plain if line["method"] == "clip" and line["seed"] in seeds]
+
+    def against(than, split, method="il_negclip"):
+        line = comparison(rows, method, than, data="average").set_index("split").loc[split]
+        return f"{100 * line['mean']:+.1f} [{100 * line.low:.1f}, {100 * line.high:.1f}]"
+
+    page = document("docs/papers/iterated-learning.md")
+    (said,) = [line for line in page.splitlines() if line.startswith("- **With hard negatives.**")]
+    assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == [
+        against("negclip", "BIND"),
+        against("negclip", "NOUN"),
+        against("clip", "BIND", "negclip"),
+        points("hard_negatives", "clip, negclip, 1 call", "clip, twice the pairs", "BIND"),
+    ]
 
 
 def test_what_the_page_says_of_last_agents_in_the_further_worlds_is_what_the_rows_say():
