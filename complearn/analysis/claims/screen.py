@@ -8,7 +8,7 @@ __all__ = ['HEADLINES', 'VERDICTS', 'Headline', 'overlap_line', 'claims_screen',
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc02
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -40,9 +40,13 @@ class Headline:
     number: int
     sentence: str  # the claim in plain words
     headline: str  # of the line in the table
-    study: str  # whose line it is: the declared setting
+    study: str  # whose line it is: the declared setting, by its file, or by one of several that share it
     measure: str  # what the difference is of
     notebook: str  # the experiment that measures it
+
+    def declares(self, study: str) -> bool:
+        "Whether a study, joined from the files that its name lists, is the declared setting."
+        return self.study in study.split(" + ")
 
 
 _BIND = "captions told from their exchanges"
@@ -61,9 +65,9 @@ HEADLINES = (
         "later generations are easier to learn, beyond the same steps of Codebook-CLIP", "generations",
         "a newcomer's mean matching accuracy", "learnability"),
     Headline(6, "Spawning language beats spawning vision", "spawning language beats spawning vision in binding",
-        "arms + iterated + negclip", _BIND, "ablations"),
+        "arms", _BIND, "ablations"),
     Headline(7, "A frozen codebook in distillation helps", "a codebook at rest in distillation helps binding",
-        "arms + iterated + negclip", _BIND, "ablations"),
+        "arms", _BIND, "ablations"),
     Headline(8, "Iterated learning makes codes purer", "its codes, the dead ones counted, are purer", "purity",
         "bits of a code about an attribute", "purity"),
     Headline(9, "The first axis of words becomes concreteness", "the first axis becomes concreteness, by word",
@@ -189,7 +193,8 @@ def _reason(line: Any, factor: float, unit: str) -> str:
 
 def _notes(table: pd.DataFrame, headline: Headline) -> list[str]:
     "Return the notes on how the paper's own numbers contradict a claim, in its declared setting."
-    of_claim = table[(table.number == headline.number) & (table.study == headline.study) & (table.variant == "")]
+    declared = table.study.map(headline.declares)
+    of_claim = table[(table.number == headline.number) & declared & (table.variant == "")]
     return [note for note in dict.fromkeys(of_claim.note) if note]
 
 
@@ -238,7 +243,8 @@ def declared_line(
     headline: Headline,
 ) -> Any:  # a named tuple of the line; None: the table has none
     "The line of a claim's declared setting."
-    chosen = table[(table.headline == headline.headline) & (table.study == headline.study) & (table.variant == "")]
+    declared = table.study.map(headline.declares)
+    chosen = table[(table.headline == headline.headline) & declared & (table.variant == "")]
     return next(chosen.itertuples(), None)
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc10
@@ -519,7 +525,7 @@ _COMMANDS = {  # what measures a study's setting once more; STUDY and DATA are f
         _trained('["clip", "codebook_clip", "codebook_restarts"]'),
         "complearn study lipschitz.ipynb --preset full -p inputs=32 -p runs=STUDY/runs",
     ),
-    "arms + iterated + negclip": (_trained('["target", "continuity"]'),),
+    "arms": (_trained('["target", "continuity"]'),),
     "purity": (
         _trained('["clip", "codebook_clip", "codebook_restarts"]'),
         "complearn study purity.ipynb --preset full -p runs=STUDY/runs",
@@ -620,7 +626,6 @@ def claim_cards(
 ) -> str:  # HTML: one folded part for each claim
     "Return the evidence for each answer, to be opened claim by claim."
     screen = claims_screen(table)
-    by_name: Mapping[str, StudyResults] = {study.name: study for study in studies}
     claim_of = {claim.headline: claim for claim in claims}
     cards = []
     for headline in HEADLINES:
@@ -630,7 +635,8 @@ def claim_cards(
         about = f"Measure: {headline.measure} ({unit}). Declared setting: {headline.study}."
         sentence = f"{escape(answer.effect + paper)} <b>{answer.verdict}</b>: {escape(answer.why)}."
         parts = [f"<p>{escape(about)} {sentence}</p>"]
-        claim, study = claim_of.get(headline.headline), by_name.get(headline.study)
+        claim = claim_of.get(headline.headline)
+        study = next((study for study in studies if headline.declares(study.name)), None)
         if claim is not None and study is not None and study.holds(claim):
             parts += [f"<p>{escape(text)}</p>" for text in _gate_texts(claim, study)]
             if takes := what_it_takes(claim, study, answer.verdict):
