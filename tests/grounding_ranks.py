@@ -43,16 +43,24 @@ def loss_and_gradients(rank, world, losses="both"):
     image, text, words, ids = sides()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
     longest = int(words[share].sum(1).max())
-    image = image[share].requires_grad_()
+    places = None
+    image = image[share].clone()
+    if losses == "places":  # positions that are words of other captions, in each process as many as its longest has
+        places = torch.arange(5) < torch.tensor([2, 1, 3, 2, 4, 5, 1, 2])[share, None]
+        most = int(places.sum(1).max())
+        image, places = image[:, :most], places[:, :most]
+    image = image.requires_grad_()
     text = text[share, :longest].clone().requires_grad_()
     words = words[share, :longest]
     model = nn.Module()
     model.config = type("", (), {"reading": "word_mean"})
     batch = Batch(None, None, None, ids[share], tuple(map(str, range(8)))[share])
-    told = Grounding(losses=losses).compute_losses(GroundedOutput(image, text, words), model, batch)
+    objective = Grounding(losses="both" if losses == "places" else losses)
+    told = objective.compute_losses(GroundedOutput(image, text, words, places), model, batch)
     loss = sum(value for name, value in told.items() if name.endswith("_loss"))
     loss.backward()
-    return [loss.detach(), image.grad, torch.nn.functional.pad(text.grad, (0, 0, 0, 7 - longest))]
+    pad = torch.nn.functional.pad
+    return [loss.detach(), pad(image.grad, (0, 0, 0, 5 - image.shape[1])), pad(text.grad, (0, 0, 0, 7 - longest))]
 
 
 def related(rank, world, name):
@@ -94,7 +102,7 @@ def main(folder):
     folder = Path(folder)
     processes = start_processes("cpu", expected=2)
     assert processes.world == dist.get_world_size() == 2
-    for losses in ("both", "language", "vision"):
+    for losses in ("both", "language", "vision", "places"):
         torch.save(loss_and_gradients(processes.rank, 2, losses), folder / f"{losses}-{processes.rank}.pt")
     for name in ("relate", "lonely", "search"):
         torch.save(related(processes.rank, 2, name), folder / f"{name}-{processes.rank}.pt")

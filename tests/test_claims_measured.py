@@ -18,9 +18,11 @@ from complearn.analysis.claims.declared import (
     CONFIRMATORY,
     DECLARED,
     MATTERS,
+    SCHOOLED,
     STAGES,
     TREES,
     _decided,
+    declared_sentences,
     declared_table,
 )
 from complearn.analysis.claims.definitions import (
@@ -238,6 +240,9 @@ def test_words_are_compared_with_the_start_first_then_with_two_controls():
     for claim in words:
         assert claim.b.method == "language frozen"
         assert [control.b.method.split(",")[0] for control in claim.controls] == ["shuffled pairs", "text only"]
+    paired = [claim for claim in GROUNDING_CLAIMS if claim.b.method.startswith("caption pairs")]
+    assert len(paired) == len([claim for claim in GROUNDING_CLAIMS if claim.b.method.startswith("text only")])
+    assert all(claim.optional and not claim.control for claim in paired)
     told = table_of(words, "grounding").set_index("headline")
     for headline, cell in (
         ("the first axis becomes concreteness, by word", ("words", "all", "pc1_concreteness_abs_r")),
@@ -639,6 +644,55 @@ def test_stages_decide_nothing_where_clusters_follow_nothing_or_labels_find_noth
         }
 
 
+def of_words(gains=(0.10, 0.08, 0.06, 0.04), photos=0.12, start=0.2):
+    """Rows of grounded words and of the four controls, in five seeds; the first axis of each control lies lower."""
+    noise = np.random.default_rng(3).normal(0, 0.004, (5, 5))
+    methods = ("language frozen", "shuffled pairs", "text only", "caption pairs")
+    levels = {"grounded": start + max(gains)} | {name: start + max(gains) - gain for name, gain in zip(methods, gains)}
+    measures = [
+        ("words", "all", "pc1_concreteness_abs_r", 1), ("words", "category", "pc1_concreteness_abs_r", 1),
+        ("norms", "all", "f1_held_out", 1), ("words", "category", "silhouette", 1),
+        ("queries", "glosses", "log_rank", -1),
+    ]  # fmt: skip
+    rows = [
+        row(method, seed, "ground", 1600, *cell, sign * (level + noise[k, place]))
+        for k, seed in enumerate(SCHOOLED.worlds) for place, (method, level) in enumerate(levels.items())
+        for *cell, sign in measures
+    ]  # fmt: skip
+    for k, seed in enumerate(SCHOOLED.worlds):
+        for place, (method, found) in enumerate((("grounded", photos), ("shuffled pairs", 0.004))):
+            cell = ("flickr/held out", "text_to_image", "r@1")
+            rows.append(row(method, seed, "ground", 1600, *cell, found + noise[k, place] / 10))
+    return rows, 100 * (np.array(gains) + noise[:, :1] - noise[:, 1:])
+
+
+def test_grounded_words_are_held_against_four_controls_that_are_corrected_together():
+    rows, gains = of_words()
+    told = declared_table(SCHOOLED, rows)
+    assert set(told.verdict) == {"confirmed"} and told.role.value_counts().to_dict() == {"primary": 4, "secondary": 16}
+    p = stats.ttest_1samp(gains, 0).pvalue
+    assert told.difference[:4].tolist() == pytest.approx(gains.mean(0).tolist())
+    assert told.p_t[:4].tolist() == pytest.approx(p.tolist())
+    assert told.p_holm[:4].tolist() == pytest.approx(holm(p.tolist()))
+    assert declared_sentences(told)[3].startswith(
+        f"Primary: {SCHOOLED.primary[3].headline}: confirmed, {told.difference[3]:+.2f} [{told.low[3]:.2f}, "
+    )
+    less = declared_table(SCHOOLED, of_words((0.10, 0.08, 0.06, 0.0))[0])
+    assert less.verdict[:3].tolist() == ["confirmed"] * 3 and less.verdict[3] == "smaller than matters"
+    assert SCHOOLED.primary[3].b.method == "caption pairs"
+
+
+@pytest.mark.parametrize("more, word", [
+    ({"photos": 0.004}, "right pairs find no more photos than shuffled ones"),
+    ({"start": 0.95}, "the start's first axis correlates by 0.95"),
+])  # fmt: skip
+def test_words_decide_nothing_where_photos_were_not_learned_or_nothing_is_left(more, word):
+    assert set(declared_table(SCHOOLED, of_words(**more)[0]).verdict) == {f"not testable here: {word}"}
+    unasked = [line for line in of_words()[0] if (line["metric"], line["seed"]) != ("r@1", 12)]
+    told = declared_table(SCHOOLED, unasked)
+    assert set(told.verdict) == {"not testable here: photos were not asked for in every run"}
+
+
 def test_no_world_of_a_declared_study_was_seen_before():
     worlds = [seed for study in (CONFIRMATORY, BOTTLENECK) for seed in study.worlds]
     assert len(worlds) == len(set(worlds)) and not set(worlds) & set(range(12)), "seeds 0 to 11 had been looked at"
@@ -650,7 +704,7 @@ def test_no_world_of_a_declared_study_was_seen_before():
 
 def test_files_of_declared_studies_are_named_in_one_place(tmp_path):
     of_newcomers = ("confirmatory", "confirmatory_newcomers", "bottleneck", "bottleneck_newcomers")
-    assert SINCE == (*of_newcomers, "composer_trees", "stages_trifeature")
+    assert SINCE == (*of_newcomers, "composer_trees", "stages_trifeature", "grounding_schooled")
     for name in SINCE:
         file = MEASURED / f"{name}.results.json"
         if file.exists():

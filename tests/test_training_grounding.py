@@ -6,14 +6,16 @@ import sys
 from pathlib import Path
 
 import grounding_ranks
+import numpy as np
 import pytest
 import torch
 from grounding_ranks import config, loss_and_gradients, related, sides
+from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
 from complearn.core.runs import Run
-from complearn.data.pairs import Batch
+from complearn.data.pairs import Batch, OtherCaption, OtherCaptions
 from complearn.data.readers.registry import read
 from complearn.data.visual_genome.triplets import relation_names
 from complearn.data.word_tokenizer import WordTokenizer
@@ -26,6 +28,7 @@ from complearn.training.methods.grounding import (
     ShuffledPhotos,
     _grounded_arguments,
     _grounding_arguments,
+    caption_pairs,
     grounded,
     grounding,
     grounding_rows,
@@ -34,7 +37,7 @@ from complearn.training.methods.grounding import (
 )
 from complearn.training.methods.registry import merge
 from complearn.training.methods.scales import SCALES
-from complearn.training.objectives.grounding import Grounding
+from complearn.training.objectives.grounding import CaptionPairs, Grounding
 from complearn.training.objectives.losses import info_nce, vector_info_nce
 from complearn.training.objectives.unimodal.baselines import MaskedWords, hide
 from complearn.training.runs.config import RunConfig
@@ -181,7 +184,7 @@ def test_two_processes_are_one(run, tmp_path):
     ]
     done = subprocess.run([*command, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    for losses in ("both", "language", "vision"):
+    for losses in ("both", "language", "vision", "places"):
         loss, image, text = loss_and_gradients(0, 1, losses)
         ranks = [torch.load(tmp_path / f"{losses}-{r}.pt", weights_only=True) for r in (0, 1)]
         assert torch.allclose((ranks[0][0] + ranks[1][0]) / 2, loss, rtol=1e-5)
@@ -267,7 +270,9 @@ def test_new_parts_learn_faster_than_pretrained_ones_but_for_the_papers_preset()
     assert [phase.halve for phase in phases] == [9_750, 7_790, 0]
     assert not any(phase.optim["decoupled"] for phase in phases)
     (read,) = masked_words(model, **_grounded_arguments(grounding_scale("paper"), 65_000, {}))
-    assert (read.halve, read.optim["decoupled"], read.optim["lr"]) == (9_750, False, 5e-5), "its control, too"
+    (pair,) = caption_pairs(model, **_grounded_arguments(grounding_scale("paper"), 65_000, {}))
+    for control in (read, pair):
+        assert (control.halve, control.optim["decoupled"], control.optim["lr"]) == (9_750, False, 5e-5)
 
 
 def test_a_dropout_that_stays_is_that_of_the_stage_before_also_on_resume():
@@ -338,6 +343,78 @@ def test_the_controls_train_what_they_say(tmp_path):
     assert all(all(image is images[0] for image in images) for images in photos.values()), (
         "captions of one photo stay together"
     )
+
+
+SAID = ["a red dog", "a dog in red on the grass", "two cats", "cats that look at a big red bird", "a bird", "one bird"]
+
+
+@pytest.mark.parametrize("marks", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("reading", READINGS)
+def test_pairs_of_captions_are_contrasted_as_in_a_loop(reading, unit, marks):
+    """Both losses against ones written caption by caption: another caption's words stand where a photo's places
+    were."""
+    tokenizer = WordTokenizer.fit(SAID)
+    model = build(grounding_ranks.MODEL | {"reading": reading, "unit": unit, "marks": marks}, tokenizer, 0).eval()
+    objective = CaptionPairs(model.language.width, model.heads["language"].out_features)
+    for first in ([0, 2, 4], [1, 3, 5]):  # the other captions are longer, then shorter
+        own, other = (tokenizer([SAID[k ^ flip] for k in first]) for flip in (0, 1))
+        batch = Batch(None, own.ids, own.mask, torch.tensor([7, 7, 9]), ("a", "b", "c"))
+        measures = objective(model, batch.with_parts(OtherCaption(other.ids, other.mask)))
+
+        def vectors(k, side, turned):
+            told = tokenizer([SAID[k ^ turned]])
+            states = objective.heads[side](model.language.tower(told.ids, told.mask).tokens[0])
+            states = nn.functional.normalize(states, dim=-1) if unit else states
+            return states if marks else states[1:-1]
+
+        table = torch.zeros(3, 3)
+        for i, of_image in enumerate(first):
+            for j, of_text in enumerate(first):
+                heat = vectors(of_image, "other", 1) @ vectors(of_text, "own", 0).T
+                best = heat.amax(0)
+                table[i, j] = {"word_sum": best.sum(), "word_mean": best.mean(), "mean": heat.mean()}[reading]
+        for name, scores in (("language_loss", table / 0.1), ("vision_loss", table.T / 0.1)):
+            rivals = [[0, 2], [1, 2], [0, 1, 2]]  # the first two are captions of one photo
+            total = sum((scores[i, rivals[i]].logsumexp(0) - scores[i, i]).item() for i in range(3)) / 3
+            assert float(measures[name]) == pytest.approx(total, rel=1e-4)
+    sum(measures[name] for name in ("language_loss", "vision_loss")).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in objective.heads.parameters() if p.ndim == 2)
+
+
+def test_captions_of_one_photo_are_paired_without_its_pixels(tmp_path):
+    """Through the trainer, resumed: photos with one caption are left out, no picture is read, the words move and the
+    vision stream does not."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for k in range(5):
+        Image.fromarray(np.full((16, 16, 3), 50 * k, np.uint8)).save(photos / f"{k}.png")
+    lines = [f"{k}.png,{caption} {k}" for k in range(4) for caption in ("a red dog", "a dog in red", "the red one")]
+    (photos / "captions.csv").write_text("\n".join(["image,caption", *lines, "4.png,alone"]) + "\n")
+    arguments = {"steps": 4, "lr": 1e-2, "new_lr": None, "layers": "all", "dropout": 0.0}
+    paired = config(method="caption_pairs", more=arguments) | {
+        "data": {"name": "folder", "args": {"folder": str(photos)}}
+    }
+    made = launch(prepare(tmp_path / "run", paired).path, progress=False)
+    weights = load_file(made.phases()[-1])
+    start = build(made.config["model"], WordTokenizer.load(made.tokenizer_file), 0).state_dict()
+    assert {name.split(".")[0] for name, value in weights.items() if not torch.equal(value, start[name])} == {
+        "language"
+    }
+    steps = [record for record in made.records() if record["kind"] == "step"]
+    assert len(steps) == 4 and all({"language_loss", "vision_loss", "matched"} <= set(record) for record in steps)
+
+    pairs = list(read("folder", folder=str(photos)))
+    step = OtherCaptions.of(pairs, WordTokenizer.fit([pair.caption for pair in pairs]))
+    assert [len(step.others(pair)) for pair in pairs] == [2] * 12 + [0]
+    drawn = {tuple(step([pairs[0]], [draw]).ids[0].tolist()) for draw in range(20)}
+    assert drawn == {tuple(step.tokenizer([text]).ids[0].tolist()) for text in ("a dog in red 0", "the red one 0")}
+    with pytest.raises(ValueError, match="image .*4.png.* has no other caption; leave such pairs out"):
+        step([pairs[-1]])
+    with pytest.raises(ValueError, match="none of 48 pairs has another caption of its image; .* such as Flickr8k's"):
+        launch(prepare(tmp_path / "one", config(method="caption_pairs", more=arguments)).path, progress=False)
+    with pytest.raises(ValueError, match="caption_pairs needs a grounded model"):
+        caption_pairs(nn.Linear(2, 2), 3)
 
 
 def test_rows_know_how_deep_a_text_tower_is():

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Step', 'Pair', 'Part', 'Batch', 'number', 'caption_number', 'CaptionIds', 'number_captions', 'Labels', 'named_labels',
-           'common_labels', 'keep_labels', 'same_pairs', 'Collate', 'one_per_image', 'preloaded_bytes', 'preload']
+           'common_labels', 'keep_labels', 'same_pairs', 'Collate', 'one_per_image', 'OtherCaption', 'OtherCaptions',
+           'preloaded_bytes', 'preload']
 
 # %% ../../nbs/data/pairs.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
@@ -318,6 +319,64 @@ def one_per_image(
     for pair in pairs:
         groups[pair.image_id].append(pair)
     return [replace(group[0], views=tuple(pair.caption for pair in group[1:]) or None) for group in groups.values()]
+
+# %% ../../nbs/data/pairs.ipynb #other002
+@dataclass(frozen=True)
+class OtherCaption(Part):
+    "Another caption of each pair's image."
+
+    made_by: ClassVar[str] = "OtherCaptions, from images with several captions"
+
+    ids: Int64[Tensor, "batch token"]  # token ids, padded
+    mask: Bool[Tensor, "batch token"]  # True where a token is real
+
+    def count_tokens(self) -> Tensor:
+        "The number of real tokens of these captions."
+        return self.mask.sum()
+
+
+@dataclass(frozen=True)
+class OtherCaptions:
+    "The collate step that draws another caption of each pair's image."
+
+    captions: Mapping[str, tuple[str, ...]]  # image id -> its captions
+    tokenizer: Any  # captions, names -> Tokens
+
+    @classmethod
+    def of(
+        cls,
+        pairs: Sequence[Pair],  # any
+        tokenizer: Any,  # captions, names -> Tokens
+    ) -> "OtherCaptions":
+        "The step of some pairs, with the captions that their images have."
+        found: dict[str, list[str]] = {}
+        for pair in pairs:
+            found.setdefault(pair.image_id, []).extend((pair.caption, *(pair.views or ())))
+        return cls({name: tuple(dict.fromkeys(texts)) for name, texts in found.items()}, tokenizer)
+
+    def others(
+        self,
+        pair: Pair,  # as it is read this time
+    ) -> list[str]:  # empty where its image has one caption
+        "The further captions of a pair's image."
+        return [text for text in self.captions.get(pair.image_id, ()) if text != pair.caption]
+
+    def __call__(
+        self,
+        pairs: Sequence[Pair],  # of images with several captions
+        draws: Sequence[int] | None = None,  # one number per pair; None: the first other caption
+    ) -> OtherCaption:
+        "Another caption of each pair's image, drawn from the pair's draw alone."
+        texts = []
+        for pair, draw in zip(pairs, draws or [None] * len(pairs)):
+            others = self.others(pair)
+            if not others:
+                raise ValueError(
+                    f"pair {pair.id}: image {pair.image_id} has no other caption; leave such pairs out, or give it one"
+                )
+            texts.append(others[0 if draw is None else rng(draw, "other caption").integers(len(others))])
+        tokens = self.tokenizer(texts, tuple(pair.id for pair in pairs))
+        return OtherCaption(tokens.ids, tokens.mask)
 
 # %% ../../nbs/data/pairs.ipynb #c023
 def _images_of(

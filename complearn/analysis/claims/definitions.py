@@ -7,11 +7,11 @@ __all__ = ['FIXED', 'COMP', 'BIND', 'NOUN', 'NEWCOMER', 'NEWCOMER_BIND', 'NEWCOM
            'BOUNDS', 'EASE', 'PURITY', 'WHOLE', 'IL', 'CODES', 'RESTARTS', 'CLIP', 'FIRST', 'LAST', 'SAME_STEPS',
            'RESTARTED_STEPS', 'NUMBERED', 'FURTHER', 'ITERATED_LEARNING', 'SUPPRESSED', 'LEARNED', 'USUAL_TEMPERATURE',
            'PATTERNS', 'SWAPS', 'PHOTO_SWAPS', 'MULTISTAGE', 'TOLERANCE', 'CHANCE', 'HELD', 'ASKED', 'BLIND', 'THEIRS',
-           'EDITED', 'HARDER', 'CAUSAL_LENS', 'GROUNDED', 'SHUFFLED', 'START', 'TEXT', 'CLIP_TOWERS', 'ALL_LOSSES',
-           'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2', 'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS', 'COMPOSER',
-           'SENTENCES', 'NO_MVSA', 'RIVALS', 'EQUAL_LOSSES', 'OURS', 'TENTHS', 'MCD', 'IN_DOMAIN', 'SLOPE', 'RELATIVE',
-           'PHRASES', 'FIXED_RELATIVE', 'COMPOSER_CLAIMS', 'at_temperature', 'rises', 'stays', 'pseudo_optimal',
-           'apart', 'generalises']
+           'EDITED', 'HARDER', 'CAUSAL_LENS', 'GROUNDED', 'SHUFFLED', 'START', 'TEXT', 'PAIRS', 'CLIP_TOWERS',
+           'ALL_LOSSES', 'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2', 'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS',
+           'COMPOSER', 'SENTENCES', 'NO_MVSA', 'RIVALS', 'EQUAL_LOSSES', 'OURS', 'TENTHS', 'MCD', 'IN_DOMAIN', 'SLOPE',
+           'RELATIVE', 'PHRASES', 'FIXED_RELATIVE', 'COMPOSER_CLAIMS', 'at_temperature', 'rises', 'stays',
+           'pseudo_optimal', 'apart', 'generalises']
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #imports0
 import math
@@ -467,8 +467,8 @@ CAUSAL_LENS: tuple[Claim, ...] = (
 )
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #3aef8098
-GROUNDED, SHUFFLED, START, TEXT = (
-    Side(name) for name in ("grounded", "shuffled pairs", "language frozen", "text only")
+GROUNDED, SHUFFLED, START, TEXT, PAIRS = (
+    Side(name) for name in ("grounded", "shuffled pairs", "language frozen", "text only", "caption pairs")
 )
 CLIP_TOWERS = Side("clip, same towers")  # trained on the same pairs
 
@@ -487,17 +487,18 @@ def _beyond_training(
     sign: int = 1,  # 1: more is better; -1: less is
     # of other layers or steps, as it stands in the names of rows, such as ", 4 layers"; its rows may be missing
     setting: str = "",
-) -> tuple[Claim, Claim, Claim]:  # the claim, its control, and the control's
+) -> tuple[Claim, Claim, Claim, Claim]:  # the claim, its control, the control's, and one more comparison
     """A claim that grounding is better than the start, than the same training on shuffled pairs, and than reading the
-    captions alone."""
-    ours, shuffled, text = (Side(f"{side.method}{setting}") for side in (GROUNDED, SHUFFLED, TEXT))
+    captions alone; and, where it was measured, than pairing the captions of a photo without its pixels."""
+    ours, shuffled, text, pairs = (Side(f"{side.method}{setting}") for side in (GROUNDED, SHUFFLED, TEXT, PAIRS))
     title = f"{headline}{setting}"
     reading = Claim(f"{title}: than by reading alone", "", ours, text, cells, sign=sign, optional=True)
     training = Claim(
         f"{title}: than on shuffled pairs", "", ours, shuffled, cells, sign=sign, control=reading, optional=True
     )
+    pairing = Claim(f"{title}: than by pairing captions alone", "", ours, pairs, cells, sign=sign, optional=True)
     more = {"number": number, "sign": sign, "control": training, "optional": bool(setting)}
-    return Claim(title, where, ours, START, cells, theirs, **more), training, reading
+    return Claim(title, where, ours, START, cells, theirs, **more), training, reading, pairing
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #8bb2e821
 ALL_LOSSES = Side("relational")

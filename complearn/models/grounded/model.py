@@ -113,6 +113,7 @@ class GroundedOutput:
     image: Float[Tensor, "batch position width"]
     text: Float[Tensor, "batch token width"]
     words: Bool[Tensor, "batch token"]  # True where a token is a word
+    places: Bool[Tensor, "batch position"] | None = None  # True where a position counts; None: all
 
 
 @dataclass(frozen=True)
@@ -150,13 +151,21 @@ class Grounded(nn.Module):
         width = config.width or text.width
         self.heads = nn.ModuleDict({side: nn.Linear(text.width, width) for side in ("vision", "language")})
         for head in self.heads.values():
-            nn.init.normal_(head.weight, std=(INITIAL_MATCH / text.width / width**0.5) ** 0.5)
-            nn.init.zeros_(head.bias)
+            self.begin_head(head)
         if config.relations is None:
             self.relations = None
         else:
             self.relations = RelationModule(text.width, **vars(config.relations))
         self.search = SearchHeads(text.width) if config.search else None
+
+    @staticmethod
+    def begin_head(
+        head: nn.Linear,  # into the common space
+    ) -> nn.Linear:  # the same
+        "Draw the weights of a head so that unrelated words and positions match by `INITIAL_MATCH`."
+        nn.init.normal_(head.weight, std=(INITIAL_MATCH / head.in_features / head.out_features**0.5) ** 0.5)
+        nn.init.zeros_(head.bias)
+        return head
 
     def patterns(
         self,
@@ -195,10 +204,16 @@ class Grounded(nn.Module):
         "A batch's captions in the common space, and which tokens are words."
         if batch.ids is None:
             raise ValueError("the language stream got a batch without captions; collate pairs that have them")
-        states, words = self.language(batch.ids, batch.mask)
-        if self.config.marks:
-            words = F.pad(batch.mask, (0, words.shape[1] - batch.mask.shape[1]))
-        return self.project(states, "language"), words
+        states = self.language(batch.ids, batch.mask)[0]
+        mask = F.pad(batch.mask, (0, states.shape[1] - batch.mask.shape[1]))
+        return self.project(states, "language"), self.word_mask(mask)
+
+    def word_mask(
+        self,
+        mask: Bool[Tensor, "batch token"],  # True where a token is real
+    ) -> Bool[Tensor, "batch token"]:
+        "Which tokens count as words: not start, end and padding, but where `marks` says so."
+        return mask if self.config.marks else self.language.word_mask(mask)
 
     def forward(
         self,

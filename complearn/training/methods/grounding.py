@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ATTENTION', 'VISION_PARTS', 'PAPER', 'AND_CONTROLS', 'AFTER_CAPTIONS', 'GROUNDING_ROWS', 'relating', 'classify',
-           'with_classifier', 'grounding_scale', 'ShuffledPhotos', 'grounded', 'masked_words', 'grounding', 'grid_rows',
-           'grounding_rows']
+           'with_classifier', 'grounding_scale', 'ShuffledPhotos', 'grounded', 'masked_words', 'caption_pairs',
+           'grounding', 'grid_rows', 'grounding_rows']
 
 # %% ../../../nbs/training/methods/grounding.ipynb #imports0
 import copy
@@ -23,7 +23,7 @@ from ...core.files import read_json
 from ...core.runs import Run
 from ...core.seeds import rng
 from ...data.loading import Loader, content_fingerprint, fingerprint
-from ...data.pairs import Pair
+from ...data.pairs import OtherCaptions, Pair
 from ...data.readers.registry import read
 from ...data.reports import BadData
 from ...data.visual_genome.triplets import TripletEncoder, pair_triplets
@@ -40,6 +40,7 @@ from .registry import METHODS, Named, make_phases, merge, method
 from .scales import SCALES, Scale
 from complearn.training.objectives.grounding import (
     RELATION_LOSSES,
+    CaptionPairs,
     Classification,
     Grounding,
     RelationGrounding,
@@ -412,6 +413,53 @@ def masked_words(
     way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": _language_dropout(dropout)}
     return [Phase("read", steps, objective, trained, optim=optim, **way)]
 
+# %% ../../../nbs/training/methods/grounding.ipynb #pairs102
+def _caption_pairs_loader(state: State) -> Loader:
+    "A run's loader with another caption of each image, without images with one caption, for `Phase.loader`."
+    run = state.loader
+    step = OtherCaptions.of(run.pairs, run.collate.tokenizer)
+    indices = tuple(k for k in range(len(run.pairs)) if step.others(run.pairs[k]))
+    if not indices:
+        raise BadData(
+            f"none of {len(run.pairs)} pairs has another caption of its image; caption_pairs needs images with several "
+            "captions, such as Flickr8k's"
+        )
+    pairs = run.pairs if len(indices) == len(run.pairs) else _Subset(run.pairs, indices)
+    collate = replace(run.collate, pixels=False).with_steps(step)
+    return Loader(pairs, collate, run.batch_size, run.seed, workers=run.workers, rank=run.rank, world=run.world)
+
+
+@method("caption_pairs", model={"kind": "grounded"}, arguments=_grounded_arguments)
+def caption_pairs(
+    model: nn.Module,  # a grounded model, of which the language stream trains
+    steps: PositiveInt,  # of training
+    lr: float | int = 5e-5,  # of the language stream, which is pretrained
+    new_lr: float | int | None = 1e-3,  # of the two heads, which are new; None: `lr`
+    weight_decay: float | int = 5e-7,  # on matrices
+    betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
+    decoupled: bool = True,  # decay: AdamW's; off: Adam's, as in the paper
+    halve: NonNegativeInt = 0,  # steps after which the rate is halved, as in the paper; 0: a cosine
+    temperature: float | int = 0.1,  # of the losses
+    layers: int | str | None = None,  # text layers that train, from the top; None: as the model is configured
+    dropout: float | int | None = _DROPOUT,  # of the language stream; None: as it is
+    ramp: NonNegativeInt = 0,  # linear warm-up, steps
+) -> list[Phase]:
+    "Which captions are of one image, told without its pixels: a control of `grounded`."
+    if not hasattr(model, "patterns"):
+        raise ValueError('method caption_pairs needs a grounded model: "model": {"kind": "grounded", ...}')
+    objective = CaptionPairs(model.language.width, model.heads["language"].out_features, temperature)
+    shares = {} if new_lr is None else {"language.*": lr / new_lr}
+    optim = {
+        "lr": lr if new_lr is None else new_lr,
+        "shares": shares,
+        "weight_decay": weight_decay,
+        "betas": tuple(betas),
+        "decoupled": decoupled,
+    }
+    trained = tuple(f"language.{name}" for name in model.language.patterns(layers))
+    way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": _language_dropout(dropout)}
+    return [Phase("pair", steps, objective, trained, _caption_pairs_loader, optim, **way)]
+
 # %% ../../../nbs/training/methods/grounding.ipynb #c014
 @method("grounding", model={"kind": "grounded", "relations": {}, "search": True}, arguments=_grounding_arguments)
 def grounding(
@@ -489,6 +537,7 @@ GROUNDING_ROWS: dict[str, dict[str, dict]] = {
         "shuffled pairs": {"grounded": {"shuffled": True}}, "text only": {"method": "masked_words"},
         "language frozen": {"model": {"layers": 0}},
     },
+    "caption pairs": {"caption pairs": {"method": "caption_pairs"}},
     "depths": _depth_rows(),
     "budgets": {
         f"{arm}, {steps} steps": merge(switches, {switches.get("method", "grounded"): {"steps": steps}})

@@ -4,20 +4,22 @@
 
 # %% auto #0
 __all__ = ['RELATION_LOSSES', 'DIRECTIONS', 'triplet_mean', 'relation_loss', 'pair_loss', 'RelationGrounding',
-           'SearchContrastive', 'Grounding', 'Classification']
+           'SearchContrastive', 'Grounding', 'CaptionPairs', 'Classification']
 
 # %% ../../../nbs/training/objectives/grounding.ipynb #imports0
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
-from ...data.pairs import Labels
+from ...data.pairs import Batch, Labels, OtherCaption
 from ...data.visual_genome.triplets import Triplets
 from ...models.grounded.matchmap import match_scores
+from ...models.grounded.model import Grounded, GroundedOutput
 from ..engine.phases import Objective, unwrap
 from .contrastive import in_batch_accuracy
 from complearn.training.objectives.losses import (
@@ -193,13 +195,17 @@ def _matchmap_scores(
 ]:  # "language": own images against all texts; "vision": own texts against all images
     "The similarities that the losses need."
     if rank_and_world()[1] == 1:
-        scores = match_scores(out.image, out.text, out.words, reading)
+        scores = match_scores(out.image, out.text, out.words, reading, out.places)
         return {"language": scores, "vision": scores.T}
     scores = {}
     if direction != "vision":
-        scores["language"] = match_scores(out.image, *_gather_tokens(out.text, out.words), reading)
+        scores["language"] = match_scores(out.image, *_gather_tokens(out.text, out.words), reading, out.places)
     if direction != "language":
-        scores["vision"] = match_scores(gather(out.image), out.text, out.words, reading).T
+        if out.places is None:
+            images, places = gather(out.image), None
+        else:  # of other captions, which are as long as each process's longest
+            images, places = _gather_tokens(out.image, out.places)
+        scores["vision"] = match_scores(images, out.text, out.words, reading, places).T
     return scores
 
 # %% ../../../nbs/training/objectives/grounding.ipynb #d47c03df
@@ -241,6 +247,40 @@ class Grounding(Objective):
         "In-batch accuracy, and the mean similarity of right and of wrong pairs."
         wrong = scores.masked_fill(same, 0).sum() / (~same).sum().clamp(min=1)
         return {"matched": in_batch_accuracy(scores, same), "right": scores.diagonal().mean(), "wrong": wrong}
+
+# %% ../../../nbs/training/objectives/grounding.ipynb #pairs002
+class CaptionPairs(Grounding):
+    "Contrast captions with other captions of the same images over match-maps; a control of `Grounding` without pixels."
+
+    def __init__(
+        self,
+        width: int,  # of the language stream
+        common: int,  # of the space in which words match
+        temperature: float | int = 0.1,  # of both losses
+        losses: str = "both",  # see `Grounding`
+    ):
+        super().__init__(temperature, losses)
+        self.heads = nn.ModuleDict({side: Grounded.begin_head(nn.Linear(width, common)) for side in ("own", "other")})
+
+    def forward(
+        self,
+        model: Any,  # a grounded model, of which the language stream is read
+        batch: Batch,  # with captions and `OtherCaption`
+    ) -> dict[str, Tensor]:
+        inner = unwrap(model)
+        other = batch[OtherCaption]
+        room = max(batch.ids.shape[1], other.ids.shape[1])
+
+        def joined(own, others):
+            return torch.cat([F.pad(part, (0, room - part.shape[1])) for part in (own, others)])
+
+        mask = joined(batch.mask, other.mask)
+        states = model(replace(batch, ids=joined(batch.ids, other.ids), mask=mask), reading="words").states
+        own, others = (self.heads[side](part) for side, part in zip(("own", "other"), states.chunk(2)))
+        if inner.config.unit:
+            own, others = (F.normalize(part.float(), dim=-1) for part in (own, others))
+        words, places = inner.word_mask(mask).chunk(2)
+        return self.compute_losses(GroundedOutput(others, own, words, places), inner, batch)
 
 # %% ../../../nbs/training/objectives/grounding.ipynb #8be59045
 def _class_indices(
