@@ -555,7 +555,7 @@ def study(
     )
     print(plan.about)
     device = str(pick_device(device))
-    answers = study_answers(plan.data, next(iter(plan.study.table)), device)
+    answers = study_answers(plan.data, next(iter(plan.study.table)), device, plan.study.before)
     answered = {"judge": benchmarks or {}, "n": plan.study.scale.n, "hold_out": hold_out}
     setting = {"preset": preset, "overlap": overlap, "device": describe_device(device)}
     return plan.study.measure(answers, answered, setting, device, at_once, processes, stacked=stacked)

@@ -118,6 +118,14 @@ def test_the_gate_names_what_was_not_measured():
     assert [levels[name] for name in ("blind", "untrained", "oracle")] == ["0.55", "0.51", "0.97"]
 
 
+def test_the_untrained_level_is_the_mean_of_what_the_seeds_models_got_before_their_first_step():
+    rows = binding([0.81, 0.82, 0.83], [0.71, 0.73, 0.72])
+    facts = {seed: [["average", "BIND", "accuracy", level]] for seed, level in enumerate((0.5, 0.48, 0.55))}
+    runs = {f"b-s{seed}": {"method": "b", "seed": seed, "facts": {"untrained": cells}} for seed, cells in facts.items()}
+    runs |= {f"a-s{seed}": {"method": "a", "seed": seed, "facts": {}} for seed in facts}
+    assert gate(CLAIM, StudyResults("one", {"runs": runs}, rows))["untrained"] == "0.51"
+
+
 def test_blind_levels_of_an_average_are_averaged_over_its_cells():
     [study] = read_studies([MEASURED / "confirmatory.results.json"])
     binding = next(claim for claim in ITERATED_LEARNING if claim.headline == "a shared codebook helps binding")

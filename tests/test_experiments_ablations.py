@@ -19,6 +19,8 @@ from complearn.core.runs import Run
 from complearn.evaluation.bench.bench import judge
 from complearn.evaluation.bench.monitors import monitor_settings
 from complearn.evaluation.bench.worlds import StudyData, world_bench
+from complearn.models.registry import build, read_model
+from complearn.models.towers.tokenizers import load_tokenizer
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.iterated import ABLATIONS, ablation_rows, divide_steps
 from complearn.training.methods.scales import SCALES
@@ -58,6 +60,16 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
             own.setdefault(line["data"], {})[line["metric"]] = line["value"]
     pick = [next(of[m] for m in ("accuracy", "image_accuracy", "image_score") if m in of) for of in own.values()]
     assert told["vision", "COMP"]["value"] == pytest.approx(sum(pick) / len(pick)) and len(pick) == 5
+
+    floors = {name: run["facts"].get("untrained") for name, run in results.setting["runs"].items()}
+    assert [name for name, cells in floors.items() if cells] == ["il_clip-s0"], "of the row that is the reference"
+    trained = Run.open(tmp_path / "runs" / "il_clip-s0")
+    fresh = build(read_model(trained.config["model"]), load_tokenizer(trained.tokenizer_file), 0)
+    data = StudyData(results.setting["source"], {}, results.setting["asked"]["n"]).at(0)
+    fresh.calibrate(fresh.collate(list(data.train[:128])))
+    cells = {tuple(cell): value for *cell, value in floors["il_clip-s0"]}
+    lines = [line for line in judge(fresh, data.bench, "untrained", 0) if line["value"] is not None]
+    assert {(line["data"], line["split"], line["metric"]): line["value"] for line in lines} == pytest.approx(cells)
 
 
 @pytest.mark.slow

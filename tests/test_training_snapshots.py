@@ -8,7 +8,9 @@ import torch
 import training_runs
 
 from complearn.core.runs import Run, split_name
+from complearn.models.registry import build, read_model
 from complearn.models.scoring import search_scorer
+from complearn.models.towers.tokenizers import load_tokenizer
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.opening import find_models
 from complearn.training.runs.snapshots import (
@@ -38,6 +40,21 @@ def test_the_ways_to_name_the_same_weights(run):
     states = [one.model().state_dict() for one in (last[0], between[0])]
     assert any(not torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert not last[0].model().training and len(last[0].pairs())
+
+
+def test_a_run_knows_its_model_before_the_first_step(run, tmp_path):
+    fresh = Snapshot(run).model(trained=False)
+    built = build(read_model(run.config["model"]), load_tokenizer(run.tokenizer_file), run.config["seed"])
+    trained = Snapshot(run).model().state_dict()
+    assert not fresh.training and fresh.state_dict().keys() == trained.keys()
+    for name, value in built.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], value)
+    assert any(not torch.equal(trained[name], value) for name, value in built.state_dict().items())
+    later = training_runs.config({"name": "codebook_clip", "args": {"steps": 2}})
+    later["start"] = {"run": str(run.path), "phase": 0}
+    made = launch(prepare(tmp_path / "later-s4", later).path, progress=False)
+    with pytest.raises(ValueError, match="later-s4 starts from another run; ask that one"):
+        Snapshot(made).model(trained=False)
 
 
 def test_weights_that_were_not_kept_are_named(run):

@@ -444,13 +444,14 @@ def gate(
         levels = [_cells_level(every[every.method == name], cells) for name in chosen]
         return max((claim.sign * level for level in levels if pd.notna(level)), default=math.nan) * claim.sign
 
+    untrained = best(name for name in names if "untrained" in name)
     chance = [study.chance[cell] for cell in cells if cell in study.chance.index]
     of_perfect = [(data, split, f"best {metric}") for data, split, metric in cells]  # recall: equal captions count
     perfect = _cells_level(every[every.method == claim.a.method], of_perfect)
     levels = {
         "chance": sum(chance) / len(chance) if chance else math.nan,
         "blind": best(name for name in names if name.startswith("blind") or name in _WITHOUT_PICTURES),
-        "untrained": best(name for name in names if "untrained" in name),
+        "untrained": _cells_level(study.untrained, cells) if pd.isna(untrained) else untrained,
         "oracle": best(_ORACLES) if pd.isna(perfect) else perfect,
     }
     values, _ = claim_test(claim, study.rows_of(claim))

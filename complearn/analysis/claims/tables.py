@@ -79,6 +79,17 @@ class StudyResults:
         return set()
 
     @cached_property
+    def untrained(self) -> pd.DataFrame:  # rows of method "untrained", see `summaries.study_answers`
+        "What models of its seeds got before their first step."
+        runs = self.setting.get("runs")
+        found = {}  # by seed, since one model of each is asked
+        for run in runs.values() if isinstance(runs, Mapping) else ():
+            if cells := run.get("facts", {}).get("untrained"):
+                found[run["seed"]] = cells
+        lines = [["untrained", seed, *cell] for seed, cells in found.items() for cell in cells]
+        return pd.DataFrame(lines, columns=["method", "seed", "data", "split", "metric", "value"])
+
+    @cached_property
     def methods(self) -> set[str]:
         "The labels of its rows."
         return set(self.rows.method.unique())

@@ -87,11 +87,12 @@ def divergence_answers(
     study_data: StudyData,  # the questions of each seed
     blind_with: str,  # the row with whose runs the blind baselines are asked
     device: str = "cpu",  # where everything is computed
+    before: Callable[[str, int, str], Any] | None = None,  # see `summaries.study_answers`
 ) -> Callable[
     ..., tuple[list[dict], dict[str, Any]]
 ]:  # (model, method=, seed=, phase=, step=) -> rows; facts about them
     "As `summaries.study_answers`, with the slopes over divergence."
-    answers = study_answers(study_data, blind_with, device)
+    answers = study_answers(study_data, blind_with, device, before)
 
     def all_answers(model: Any, method: str, seed: int, **place: Any) -> tuple[list[dict], dict[str, Any]]:
         rows, facts = answers(model, method=method, seed=seed, **place)

@@ -95,14 +95,20 @@ def difference_sentences(
     return sentences
 
 # %% ../../../nbs/analysis/runs/summaries.ipynb #1dc72198
+_FIRST = 128  # pairs by which an untrained codebook finds its scales, as training does by its first batch
+
+
 def study_answers(
     study_data: StudyData,  # the questions of each seed
     blind_with: str,  # the row with whose runs the blind baselines are asked
     device: str = "cpu",  # where everything is computed
+    # (label, seed, device) -> the model of a run before its first step, or None; see `Study.before`
+    before: Callable[[str, int, str], Any] | None = None,
 ) -> Callable[
     ..., tuple[list[dict], dict[str, Any]]
 ]:  # (model, method=, seed=, phase=, step=) -> rows; facts about them
-    "The rows of a finished run, and facts about them."
+    """The rows of a finished run, and facts about them. Of one row, the facts hold what its model got before its first
+    step, too, as `untrained`: [data, split, metric, value] of each cell."""
 
     def answers(model: Any, method: str, seed: int, **place: Any) -> tuple[list[dict], dict[str, Any]]:
         data = study_data.at(seed)
@@ -113,6 +119,14 @@ def study_answers(
             corpus = study_data.corpus(seed)
             rows += [line | {"seed": seed} for line in judge_blind(data.bench, corpus.captions)]
             facts |= {"blind_ngram": corpus.facts}
+            untrained = before(method, seed, device) if before is not None else None
+            if untrained is not None:
+                if hasattr(untrained, "calibrate"):  # a codebook cannot be read out before
+                    first = [data.train[k] for k in range(min(_FIRST, len(data.train)))]
+                    untrained.calibrate(untrained.collate(first).to(device))
+                floor = judge(untrained, data.bench, "untrained", seed, device=device)
+                cells = ("data", "split", "metric", "value")
+                facts |= {"untrained": [[line[name] for name in cells] for line in floor if line["value"] is not None]}
         return rows, facts
 
     return answers

@@ -112,8 +112,12 @@ class Snapshot:
     def model(
         self,
         device: str = "cpu",  # where to
+        trained: bool = True,  # with these weights; off: with those that it had before the first step
     ) -> nn.Module:  # in evaluation mode
-        "The model with these weights."
+        """The model with these weights, or before any training; raise ValueError for the latter where the run started
+        from another run."""
+        if not trained and self.run.config.get("start"):
+            raise ValueError(f"{self.run.path.name} starts from another run; ask that one what was there before it")
         with opening(self.run.path / "config.json", "bring the run back from a copy"):
             config = read_model(self.run.config["model"])
         file = self.run.tokenizer_file
@@ -123,7 +127,8 @@ class Snapshot:
         size = sum(path.stat().st_size for path in self.files if path.exists())
         with opening(place, "bring the run back from a copy"), offline(place), build_within(size, place):
             model = build(config, load_tokenizer(file) if file else None, self.run.config.get("seed", 0))
-            model.load_state_dict(self.weights())
+            if trained:
+                model.load_state_dict(self.weights())
         return model.to(device).eval()
 
     def scorer(

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from torch import nn
 
 from ...core.config import check_choice
 from ...core.device import describe_device
@@ -359,6 +360,17 @@ class Study:
     ) -> list[dict]:  # flat rows
         "Ask every trained model the same."
         return [row for key in self.keys for row in self._ask(function, *key, device)]
+
+    def before(
+        self,
+        label: str,  # of a row
+        seed: int,
+        device: str = "cpu",  # where to
+    ) -> nn.Module | None:  # None where it starts from another run
+        "The model of a run as it was before its first step."
+        if self.run(label, seed).config.get("start"):
+            return None
+        return self.snapshot(label, seed).model(device, trained=False)
 
     def _ask(self, function: Callable, label: str, seed: int, device: str) -> Any:
         snapshot = self.snapshot(label, seed)
