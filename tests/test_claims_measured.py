@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 from documents import document
+from notebook_cells import run_cells
 from scipy import stats
 
 from complearn.analysis.claims.declared import (
@@ -39,6 +40,7 @@ from complearn.analysis.claims.definitions import (
     RIVALS,
 )
 from complearn.analysis.claims.judging import LEAST_BINDING, WORDS, Claim, Floor, Side, _side_values, judge, verdict
+from complearn.analysis.claims.screen import claims_screen
 from complearn.analysis.claims.tables import (
     SINCE,
     _without_repeats,
@@ -642,6 +644,20 @@ def test_stages_decide_nothing_where_clusters_follow_nothing_or_labels_find_noth
         assert set(declared_table(STAGES, rows).verdict) == {
             f"not testable here: not measured in every world: {absent}"
         }
+
+
+@pytest.mark.parametrize("agreement, verdict, why", [
+    (0.8, "holds", ""),
+    (0.5, "not testable here", "clusters agree with colour by 0.50"),
+])  # fmt: skip
+def test_a_declared_study_is_a_line_of_its_claim_also_where_its_gate_is_closed(tmp_path, agreement, verdict, why):
+    Result({"preset": "demo"}, of_stages(agreement)[0]).write(tmp_path / "stages_trifeature.results.json")
+    given = {"results": [str(tmp_path)], "out_dir": str(tmp_path / "out")}
+    table = run_cells("claims", "screen = claims_screen(table)", **given)["table"]
+    (line,) = table[table.headline == STAGES.primary[0].headline].to_dict("records")
+    assert (line["number"], line["verdict"], line["n"]) == (21, verdict, 5)
+    screen = claims_screen(table).loc[21]
+    assert screen.verdict == verdict and (not why or screen.why.startswith(why)) and screen.n == "5"
 
 
 def of_words(gains=(0.10, 0.08, 0.06, 0.04), photos=0.12, start=0.2):

@@ -96,8 +96,9 @@ HEADLINES = (
         "COMPOSER's relative lead over ViLBERT widens with divergence", "composer",
         "log of the ratio of pictures found, strange captions minus in domain", "composer"),
     Headline(20, "MVSA lifts phrases", "MVSA lifts phrases", "composer", "pictures found for phrases", "composer"),
-    Headline(21, "Stages raise the suppressed attribute", "the suppressed attribute rises: shape", "multistage",
-        "linear probe of shape", "multistage"),
+    Headline(21, "Stages raise the suppressed attribute",
+        "a stage by clusters knows more of what colour hides than one by shuffled clusters", "stages_trifeature",
+        "linear probe of shape and texture", "multistage"),
     Headline(22, "Stages keep the attribute that was learned", "the learned attribute stays: colour", "multistage",
         "linear probe of colour", "multistage"),
     Headline(23, "Stages raise it at temperature 0.1 (CIFAR-MNIST)", "the suppressed attribute rises: cifar (0.1)",
@@ -544,6 +545,10 @@ _COMMANDS = {  # what measures a study's setting once more; STUDY and DATA are f
     "overlap": ("complearn study overlap.ipynb --preset full -p data=DATA",),
     "multistage": (
         f"complearn study multistage.ipynb --preset demo -p steps=600 -p batch_size=64 {_SHUFFLED} {_FURTHER}",
+    ),
+    "stages_trifeature": (
+        "complearn study multistage.ipynb --preset demo -p stages=2 -p clusters=10 -p steps=1600 -p batch_size=64 "
+        f"{_SHUFFLED} {_FURTHER}",
     ),
     "multistage_cifar_mnist": (f"complearn study multistage.ipynb --preset demo {_DIGITS} {_SHUFFLED} {_FURTHER}",),
     "multistage_clip": (
