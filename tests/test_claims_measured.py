@@ -23,6 +23,7 @@ from complearn.analysis.claims.declared import (
     STAGES,
     TREES,
     _decided,
+    confirmed_beside,
     declared_sentences,
     declared_table,
 )
@@ -50,7 +51,8 @@ from complearn.analysis.claims.tables import (
     readable_claims,
 )
 from complearn.analysis.runs.averages import with_averages
-from complearn.core.results import Result, row
+from complearn.analysis.stages.costs import stage_accuracies
+from complearn.core.results import Result, row, rows_table
 from complearn.evaluation.statistics import comparison, holm
 from complearn.training.methods.composer import COMPOSER_ROWS, _row_label, composer_rows, row_losses
 
@@ -693,6 +695,7 @@ def test_grounded_words_are_held_against_four_controls_that_are_corrected_togeth
     assert declared_sentences(told)[3].startswith(
         f"Primary: {SCHOOLED.primary[3].headline}: confirmed, {told.difference[3]:+.2f} [{told.low[3]:.2f}, "
     )
+    assert confirmed_beside(told) == "", "the primary ones are confirmed themselves"
     less = declared_table(SCHOOLED, of_words((0.10, 0.08, 0.06, 0.0))[0])
     assert less.verdict[:3].tolist() == ["confirmed"] * 3 and less.verdict[3] == "smaller than matters"
     assert SCHOOLED.primary[3].b.method == "caption pairs"
@@ -775,6 +778,27 @@ def test_what_the_page_says_of_the_bottleneck_is_what_its_rows_say():
         "confirmed",
         "the opposite",
     ]
+
+
+def test_what_the_pages_say_of_stages_that_are_long_enough_is_what_their_rows_say():
+    result = Result.read(MEASURED / "stages_trifeature.results.json")
+    told = declared_table(STAGES, result.rows)
+    (said,) = [line for line in document("docs/papers/stages.md").splitlines() if "**Stages of 800 steps.**" in line]
+    intervals = [f"{line.difference:+.2f} [{line.low:.2f}, {line.high:.2f}]" for line in told.itertuples()]
+    assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said.replace(" points [", " [")) == intervals
+    assert told.verdict.tolist() == ["the opposite", "confirmed", "confirmed", "confirmed"]
+    assert confirmed_beside(told) == "3 secondary comparisons confirmed"
+    assert f"p = {told.p_t[0]:.4f}" in said and f"p = {told.p_holm[1:].max():.3f}" in said
+    known = stage_accuracies(rows_table(result.rows)).set_index(["of", "split"])["mean"]
+    rows = ("multistage", "multistage, groups by colour", "multistage, shuffled")
+    alone = [100 * known[f"{row}, stage-1", "colour"] for row in rows]
+    shares = (
+        "colour in {:.0f} % of pictures, with groups by colour itself in {:.0f} %, with shuffled clusters in {:.0f} %"
+    )
+    assert shares.format(*alone) in said
+    readme = document("README.md")
+    for line in told[:3].itertuples():
+        assert f"({line.difference:+.1f} [{line.low:.1f}, {line.high:.1f}]" in readme
 
 
 def test_what_the_page_says_of_what_lies_behind_the_bottleneck_is_what_its_rows_say():

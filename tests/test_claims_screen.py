@@ -177,7 +177,7 @@ def test_a_claim_says_where_another_study_that_was_fixed_beforehand_has_the_cont
     for words in (("holds", "opposite"), ("holds", "holds"), ("opposite", "open")):
         answers = table.verdict.mask(ours, table.headline.map(dict(zip(fixed, words))))
         reasons.append(claims_screen(table.assign(verdict=answers)).why[2])
-    assert reasons[0] == "perhaps too small to matter; opposite in bottleneck, fixed beforehand too"
+    assert reasons[0] == "perhaps too small to matter; opposite in bottleneck, fixed too"
     assert reasons[1].startswith("the interval is ") and reasons[2].startswith("the interval is ")
     alone = table[table.headline != fixed[1]]
     assert claims_screen(alone).why[2].startswith("the interval is ")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MATTERS', 'MOST', 'CONFIRMATORY', 'BOTTLENECK', 'TREES', 'STAGES', 'SCHOOLED', 'DECLARED', 'AS_LOGGED',
-           'DeclaredStudy', 'declared_table', 'declared_sentences']
+           'DeclaredStudy', 'declared_table', 'confirmed_beside', 'declared_sentences']
 
 # %% ../../../nbs/analysis/claims/declared.ipynb #dc000003
 from collections.abc import Callable, Mapping, Sequence
@@ -475,6 +475,16 @@ def _decided(
     return numbers | {"p_t": test["p_t"], "p_holm": p_holm, "verdict": word}
 
 # %% ../../../nbs/analysis/claims/declared.ipynb #dc00011b
+def confirmed_beside(
+    table: pd.DataFrame,  # see `declared_table`
+) -> str:  # empty: nothing
+    "How much is confirmed of a study whose primary comparisons are not, for the line of its claim."
+    confirmed = table[table.verdict == "confirmed"].role.tolist()
+    if not confirmed or "primary" in confirmed:
+        return ""
+    return f"{len(confirmed)} secondary comparison{'s' if len(confirmed) > 1 else ''} confirmed"
+
+
 def declared_sentences(
     table: pd.DataFrame,  # see `declared_table`
 ) -> list[str]:  # of the comparisons that have a verdict

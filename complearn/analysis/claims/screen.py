@@ -96,7 +96,7 @@ HEADLINES = (
         "COMPOSER's relative lead over ViLBERT widens with divergence", "composer",
         "log of the ratio of pictures found, strange captions minus in domain", "composer"),
     Headline(20, "MVSA lifts phrases", "MVSA lifts phrases", "composer", "pictures found for phrases", "composer"),
-    Headline(21, "Stages raise the suppressed attribute",
+    Headline(21, "Stages raise the suppressed attribute (stage 1 alone)",
         "a stage by clusters knows more of what colour hides than one by shuffled clusters", "stages_trifeature",
         "linear probe of shape and texture", "multistage"),
     Headline(22, "Stages keep the attribute that was learned", "the learned attribute stays: colour", "multistage",
@@ -209,7 +209,7 @@ def _other_answer(
     if line.headline not in fixed or contrary is None:
         return ""
     others = table[table.headline.isin(fixed) & (table.number == line.number) & (table.verdict == contrary)]
-    return next((f"{contrary} in {fixed[other].file}, fixed beforehand too" for other in others.headline), "")
+    return next((f"{contrary} in {fixed[other].file}, fixed too" for other in others.headline), "")
 
 
 def claims_screen(
