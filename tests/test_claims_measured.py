@@ -780,6 +780,9 @@ def test_what_the_page_says_of_the_bottleneck_is_what_its_rows_say():
     ]
 
 
+BOTH = "multistage, integrated"
+
+
 def test_what_the_pages_say_of_stages_that_are_long_enough_is_what_their_rows_say():
     result = Result.read(MEASURED / "stages_trifeature.results.json")
     told = declared_table(STAGES, result.rows)
@@ -790,15 +793,22 @@ def test_what_the_pages_say_of_stages_that_are_long_enough_is_what_their_rows_sa
     assert confirmed_beside(told) == "3 secondary comparisons confirmed"
     assert f"p = {told.p_t[0]:.4f}" in said and f"p = {told.p_holm[1:].max():.3f}" in said
     known = stage_accuracies(rows_table(result.rows)).set_index(["of", "split"])["mean"]
-    rows = ("multistage", "multistage, groups by colour", "multistage, shuffled")
-    alone = [100 * known[f"{row}, stage-1", "colour"] for row in rows]
-    shares = (
-        "colour in {:.0f} % of pictures, with groups by colour itself in {:.0f} %, with shuffled clusters in {:.0f} %"
-    )
-    assert shares.format(*alone) in said
-    readme = document("README.md")
-    for line in told[:3].itertuples():
-        assert f"({line.difference:+.1f} [{line.low:.1f}, {line.high:.1f}]" in readme
+    (beside,) = [
+        line for line in document("docs/papers/stages.md").splitlines() if "**What the second stage kn" in line
+    ]
+    place = rows_table(result.rows).query("metric == 'r2' and phase == 'stage-1'").groupby("method").value
+    numbers = [
+        *(known[f"{row}, stage-1", "colour"] for row in ("multistage, groups by colour", "multistage")),
+        *(place.mean()[row] for row in ("multistage", "multistage, shuffled")),
+        *(known[of, split] for split in ("shape", "texture") for of in (f"taught {split}, integrated", BOTH)),
+    ]
+    assert re.findall(r"(\d+) %", beside) == [f"{100 * number:.0f}" for number in numbers]
+    mean = known.unstack()[["shape", "texture"]].mean(axis=1)
+    for groups in ("multistage, groups by colour", "multistage"):
+        assert mean[f"{groups}, stage-1"] < mean["multistage, shuffled, stage-1"]
+        assert mean[f"{groups}, integrated"] > mean["multistage, shuffled, integrated"]
+    start = mean["multistage, stage-0"]
+    assert 0.4 < (mean["multistage, shuffled, integrated"] - start) / (mean[BOTH] - start) < 0.6, "half of it"
 
 
 def test_what_the_page_says_of_what_lies_behind_the_bottleneck_is_what_its_rows_say():
@@ -876,6 +886,7 @@ def test_the_findings_of_the_readme_are_those_of_the_rows():
         declared_table(study, Result.read(MEASURED / f"{study.file}_newcomers.results.json").rows).iloc[0]
         for study in (CONFIRMATORY, BOTTLENECK)
     ]
+    stages = declared_table(STAGES, Result.read(MEASURED / "stages_trifeature.results.json").rows)
     one_call = [(f"clip, {name}, 1 call", "clip, twice the pairs", "BIND") for name in ("negclip", "triplet_clip")]
     found = [
         points("confirmatory", "il_clip", "codebook_restarts", "BIND"),
@@ -883,9 +894,9 @@ def test_the_findings_of_the_readme_are_those_of_the_rows():
         points("confirmatory", "il_clip", "clip", "BIND"),
         *(points("hard_negatives", *names) for names in one_call),
         points("composer", "composer", "vse", "BIND"),
-        sentence_points("composer_relations"),
         points("composer_relations", "composer", "clip", "BIND"),
         sentence_points("composer_flickr8k"),
+        *(f"{line.difference:+.2f} [{line.low:.2f}, {line.high:.2f}]" for line in stages[:3].itertuples()),
         *(f"{line.difference:+.2f} [{line.low:.2f}, {line.high:.2f}]" for line in primary),
     ]
     assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == found, "run nbs/index.ipynb, then make readme"

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from PIL import Image, ImageColor
 
-from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY
+from complearn.analysis.claims.declared import BOTTLENECK, CONFIRMATORY, STAGES
 from complearn.analysis.claims.definitions import (
     CAUSAL_LENS,
     COMPOSER_CLAIMS,
@@ -58,8 +58,8 @@ def table(smoke, studies):
     assert run.good
     log = pd.read_csv(run.folder / "claims.csv", keep_default_na=False, na_values={name: [""] for name in NUMBERS})
     primary = [
-        claims_table(fixed.primary, [study for study in studies if study.name in fixed.files]).assign(number=2.0)
-        for fixed in (CONFIRMATORY, BOTTLENECK)
+        claims_table(fixed.primary, [one for one in studies if one.name in fixed.files]).assign(number=fixed.number)
+        for fixed in (CONFIRMATORY, BOTTLENECK, STAGES)
     ]
     return pd.concat([log, *primary, pd.DataFrame([overlap_line(studies)])], ignore_index=True)
 
@@ -251,9 +251,17 @@ def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
     [lead] = [part for part in cards.split("<details>") if "<b>19</b>" in part]
     assert all(f"side {letter} (" in lead for letter in "abcd"), "an interaction has four sides"
     assert "narrows from 8.2 to 7.4 points" in html.unescape(lead) and "oracle 0.952" in lead
-    since = [study for study in studies if study.name in CONFIRMATORY.files]
-    every = claim_cards(table, [*CLAIMS, *CONFIRMATORY.primary], [*seen, *since])
+    since = [study for study in studies if study.name in (*CONFIRMATORY.files, *STAGES.files)]
+    every = claim_cards(table, [*CLAIMS, *CONFIRMATORY.primary, *STAGES.primary], [*seen, *since])
     assert all("Gate: " in part for part in every.split("<details>")[1:])
+    [stages] = [html.unescape(part) for part in every.split("<details>") if "<b>21</b>" in part]
+    rows = Result.read(MEASURED / "stages_trifeature.results.json").table
+    ceiling = [
+        rows[(rows.method == f"taught {name}") & (rows.split == name)].value.astype(float).mean()
+        for name in ("shape", "texture")
+    ]
+    assert f"oracle {sum(ceiling) / 2:.3g}" in stages, "each attribute from the model that was taught it"
+    assert "taught=" in stages and "groups by colour" in stages
     assert cards.count("<summary>") == 24 and "<script" not in cards
 
 
