@@ -139,7 +139,11 @@ def test_blind_levels_of_an_average_are_averaged_over_its_cells():
         np.mean([means[name, data, split, metric.get(data, "accuracy")] for data, split in cells])
         for name in ("blind_length", "blind_ngram")
     )
-    assert levels["blind"] == f"{best:.3g}" and levels["untrained"] == "not measured"
+    before = [run["facts"]["untrained"] for run in study.setting["runs"].values() if "untrained" in run["facts"]]
+    of_seeds = [{(data, split, name): value for data, split, name, value in cells_of} for cells_of in before]
+    wanted = [(data, split, metric.get(data, "accuracy")) for data, split in cells]
+    start = np.mean([[found[cell] for cell in wanted] for found in of_seeds])
+    assert levels["blind"] == f"{best:.3g}" and levels["untrained"] == f"{start:.3g}" and len(before) == 20
     assert levels["oracle"] == "1 by construction", "questions of a generated world"
     [photos] = read_studies([MEASURED / "flickr8k_scratch.results.json"])
     assert gate(binding, photos)["oracle"] == "not measured"
