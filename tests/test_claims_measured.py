@@ -793,9 +793,7 @@ def test_what_the_pages_say_of_stages_that_are_long_enough_is_what_their_rows_sa
     assert confirmed_beside(told) == "3 secondary comparisons confirmed"
     assert f"p = {told.p_t[0]:.4f}" in said and f"p = {told.p_holm[1:].max():.3f}" in said
     known = stage_accuracies(rows_table(result.rows)).set_index(["of", "split"])["mean"]
-    (beside,) = [
-        line for line in document("docs/papers/stages.md").splitlines() if "**What the second stage kn" in line
-    ]
+    (beside,) = [line for line in document("docs/papers/stages.md").splitlines() if "**The second stage learns" in line]
     place = rows_table(result.rows).query("metric == 'r2' and phase == 'stage-1'").groupby("method").value
     numbers = [
         *(known[f"{row}, stage-1", "colour"] for row in ("multistage, groups by colour", "multistage")),
