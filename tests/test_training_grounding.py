@@ -383,7 +383,7 @@ def test_pairs_of_captions_are_contrasted_as_in_a_loop(reading, unit, marks):
 
 
 def test_captions_of_one_photo_are_paired_without_its_pixels(tmp_path):
-    """Through the trainer, resumed: photos with one caption are left out, no picture is read, the words move and the
+    """Through the trainer: photos with one caption are left out, no picture is read, the words move and the
     vision stream does not."""
     photos = tmp_path / "photos"
     photos.mkdir()
