@@ -382,6 +382,27 @@ def grounded(
     return [Phase("ground", steps, Grounding(temperature, losses), model.patterns(layers), loader, optim, **way)]
 
 # %% ../../../nbs/training/methods/grounding.ipynb #29b18a9e
+def _language_rates(
+    lr: float | int,  # of the language stream
+    new_lr: float | int | None,  # of what is new; None: `lr`
+    weight_decay: float | int,  # on matrices
+    betas: tuple[float, ...] | list[float],  # Adam's two
+    decoupled: bool,  # decay: AdamW's; off: Adam's
+) -> dict[str, Any]:  # for `Phase.optim`
+    "The optimizer of a control that trains the language stream and layers of its objective."
+    shares = {} if new_lr is None else {"language.*": lr / new_lr}
+    base = lr if new_lr is None else new_lr
+    return {"lr": base, "shares": shares, "weight_decay": weight_decay, "betas": tuple(betas), "decoupled": decoupled}
+
+
+def _language_patterns(
+    model: nn.Module,  # a grounded model
+    layers: int | str | None,  # text layers that train, from the top; None: as the model is configured
+) -> tuple[str, ...]:  # for `Phase.trainable`
+    "The part of the language stream that a control trains."
+    return tuple(f"language.{name}" for name in model.language.patterns(layers))
+
+
 @method("masked_words", model={"kind": "grounded"}, arguments=_grounded_arguments)
 def masked_words(
     model: nn.Module,  # a grounded model, of which the language stream trains
@@ -401,17 +422,9 @@ def masked_words(
     if not hasattr(model, "patterns"):
         raise ValueError('method masked_words needs a grounded model: "model": {"kind": "grounded", ...}')
     objective = MaskedWords(model.language.width, len(model.tokenizer), share)
-    shares = {} if new_lr is None else {"language.*": lr / new_lr}
-    optim = {
-        "lr": lr if new_lr is None else new_lr,
-        "shares": shares,
-        "weight_decay": weight_decay,
-        "betas": tuple(betas),
-        "decoupled": decoupled,
-    }
-    trained = tuple(f"language.{name}" for name in model.language.patterns(layers))
     way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": _language_dropout(dropout)}
-    return [Phase("read", steps, objective, trained, optim=optim, **way)]
+    rates = _language_rates(lr, new_lr, weight_decay, betas, decoupled)
+    return [Phase("read", steps, objective, _language_patterns(model, layers), optim=rates, **way)]
 
 # %% ../../../nbs/training/methods/grounding.ipynb #pairs102
 def _caption_pairs_loader(state: State) -> Loader:
@@ -448,17 +461,9 @@ def caption_pairs(
     if not hasattr(model, "patterns"):
         raise ValueError('method caption_pairs needs a grounded model: "model": {"kind": "grounded", ...}')
     objective = CaptionPairs(model.language.width, model.heads["language"].out_features, temperature)
-    shares = {} if new_lr is None else {"language.*": lr / new_lr}
-    optim = {
-        "lr": lr if new_lr is None else new_lr,
-        "shares": shares,
-        "weight_decay": weight_decay,
-        "betas": tuple(betas),
-        "decoupled": decoupled,
-    }
-    trained = tuple(f"language.{name}" for name in model.language.patterns(layers))
     way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": _language_dropout(dropout)}
-    return [Phase("pair", steps, objective, trained, _caption_pairs_loader, optim, **way)]
+    rates = _language_rates(lr, new_lr, weight_decay, betas, decoupled)
+    return [Phase("pair", steps, objective, _language_patterns(model, layers), _caption_pairs_loader, rates, **way)]
 
 # %% ../../../nbs/training/methods/grounding.ipynb #c014
 @method("grounding", model={"kind": "grounded", "relations": {}, "search": True}, arguments=_grounding_arguments)
